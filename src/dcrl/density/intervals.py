@@ -1,0 +1,70 @@
+"""Confidence intervals for a mean: how sure an estimated density is.
+
+`student` is the usual one, right for large samples. `bernstein` and `clopper_pearson` hold for
+every sample size, which is what a promise about safety needs, at the price of width.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+
+class Interval(NamedTuple):
+    """An estimate with its limits; one entry per quantity."""
+
+    low: Float[Array, " m"]
+    estimate: Float[Array, " m"]
+    high: Float[Array, " m"]
+
+
+def student(samples: Float[Array, "n m"], confidence: float = 0.95) -> Interval:
+    """Return Student's interval: mean and `t` standard errors to both sides.
+
+    >>> student(np.array([[1.0], [2.0], [3.0]])).high.round(3).tolist()
+    [4.484]
+    """
+    count = _count(samples)
+    mean = samples.mean(0)
+    error = samples.std(0, ddof=1) / np.sqrt(count)
+    width = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * error
+    return Interval(mean - width, mean, mean + width)
+
+
+def bernstein(
+    samples: Float[Array, "n m"], largest: Float[Array, " m"], confidence: float = 0.95
+) -> Interval:
+    """Return the empirical Bernstein interval for samples in `[0, largest]`, valid for every `n`.
+
+    `mean +- sqrt(2 v ln(4/d) / n) + 7 largest ln(4/d) / (3 (n - 1))` with `d = 1 - confidence`
+    (Maurer and Pontil 2009, both sides together).
+    """
+    count = _count(samples)
+    log = np.log(4 / (1 - confidence))
+    mean = samples.mean(0)
+    width = np.sqrt(2 * samples.var(0, ddof=1) * log / count)
+    width = width + 7 * largest * log / (3 * (count - 1))
+    return Interval(np.maximum(mean - width, 0.0), mean, np.minimum(mean + width, largest))
+
+
+def clopper_pearson(hits: Float[Array, " m"], trials: int, confidence: float = 0.95) -> Interval:
+    """Return the exact interval of a probability from `hits` in `trials`.
+
+    The state in which an episode stands after a geometric time, `P(T = t) = (1-gamma) gamma^t`, is
+    a draw from the normalised density: no episode needs to be cut, so nothing is biased.
+
+    >>> clopper_pearson(np.array([0.0]), 10).high.round(4).tolist()
+    [0.3085]
+    """
+    tail = (1 - confidence) / 2
+    low = scipy.stats.beta.ppf(tail, np.maximum(hits, 1e-12), trials - hits + 1)
+    high = scipy.stats.beta.ppf(1 - tail, hits + 1, np.maximum(trials - hits, 1e-12))
+    return Interval(np.where(hits > 0, low, 0.0), hits / trials, np.where(hits < trials, high, 1.0))
+
+
+def _count(samples: Array) -> int:
+    if len(samples) < 2:
+        raise ValueError(f"an interval needs at least 2 samples; got {len(samples)}.")
+    return len(samples)

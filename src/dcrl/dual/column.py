@@ -1,0 +1,81 @@
+"""What a policy does, in the numbers that a dual rule sees."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from dcrl.constraints import Bounds, Multipliers
+
+
+class Column(NamedTuple):
+    """One policy, or a mixture of several: all fields average when policies are mixed."""
+
+    value: Float[Array, " m"]  # the bounded quantities, `basis @ rho`
+    objective: float  # expected discounted reward, without multipliers
+    pair_density: Float[Array, "s a"]
+
+
+def mix(columns: Sequence[Column], weights: Float[Array, " k"]) -> Column:
+    """Return what a mixture does that draws policy `k` with probability `weights[k]`."""
+    value = np.zeros_like(columns[0].value)
+    pair_density = np.zeros_like(columns[0].pair_density)
+    objective = 0.0
+    for column, weight in zip(columns, weights, strict=True):
+        if weight > 0:
+            value += weight * column.value
+            pair_density += weight * column.pair_density
+            objective += float(weight) * column.objective
+    return Column(value, objective, pair_density)
+
+
+class DualState(Protocol):
+    """What every dual rule carries."""
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Prices for the next policy."""
+        ...
+
+    @property
+    def answer(self) -> Column:
+        """What would be returned now: a policy or a mixture."""
+        ...
+
+    @property
+    def earning(self) -> bool:
+        """Whether reward counts now; a rule may look for feasibility first."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether the rule's own stopping criterion holds."""
+        ...
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether the rule has shown that no policy keeps the bounds."""
+        ...
+
+
+State = TypeVar("State", bound=DualState)
+
+
+class Dual(Protocol[State]):
+    """A rule by which multipliers move."""
+
+    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> State:
+        """Start from the multipliers zero and the policy that explored."""
+        ...
+
+    def update(self, state: State, seen: Column, best_modified: float) -> State:
+        """Move the multipliers.
+
+        Args:
+            state: from `init` or the last update.
+            seen: what the policy for `state.multipliers` did.
+            best_modified: no policy earns more modified reward than this.
+        """
+        ...

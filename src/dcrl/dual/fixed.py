@@ -1,0 +1,38 @@
+"""Multipliers that do not move: none at all for unconstrained learning, or given ones."""
+
+from dataclasses import dataclass
+
+from dcrl.constraints import Bounds, Multipliers
+from dcrl.dual.column import Column
+
+
+@dataclass(frozen=True)
+class FixedState:
+    """The multipliers, and the last policy seen."""
+
+    multipliers: Multipliers
+    answer: Column
+    settled: bool
+    earning: bool = True
+    infeasible: bool = False  # nobody asks
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The dual rule of methods without one.
+
+    Args:
+        multipliers: the prices; zero by default, which ignores the bounds.
+    """
+
+    multipliers: Multipliers | None = None
+
+    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> FixedState:
+        """Start from the given multipliers."""
+        del reward_scale
+        return FixedState(self.multipliers or Multipliers.zeros(len(bounds)), start, False)
+
+    def update(self, state: FixedState, seen: Column, best_modified: float) -> FixedState:
+        """Keep the multipliers; one policy answers them."""
+        del best_modified
+        return FixedState(state.multipliers, seen, True)
