@@ -1,0 +1,300 @@
+"""The command line: `dcrl tasks`, `dcrl train`, `dcrl evaluate`, `dcrl reproduce`.
+
+Only what parses arguments is imported up here, so that help is instant; the work imports JAX.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from dcrl.presets import DUALS, METHODS, TASKS, choose, settings
+
+if TYPE_CHECKING:
+    from dcrl.solve import Result, Round
+
+USAGE = """\
+dcrl: say where your agent may spend its time, and get a policy that keeps to it, with a proof.
+
+  dcrl tasks                 list the worlds, the methods and the dual rules
+  dcrl train TASK            train on a world, and check the outcome exactly
+  dcrl evaluate FOLDER       drive fresh episodes of a trained policy
+  dcrl reproduce NAME        make a published table and its figures again
+
+Add --help to a command for its options."""
+
+
+@dataclass(frozen=True)
+class TrainExpress:
+    """Train on express delivery, and compare with the exact optimum.
+
+    Learning sees sampled transitions only; the linear program on the true network is the referee.
+    """
+
+    points: int = 20
+    """Service points of the road network."""
+    lower: float = 0.3
+    """Least density of vans at every service point."""
+    discount: float = 0.999
+    """Weight of a step relative to the one before."""
+    seed: int = 0
+    """Seed of the network and of the learning."""
+    method: str = "dcrl"
+    """One of: dcrl, cers, unconstrained."""
+    dual: str = "master"
+    """How multipliers move: master, pi or ascent."""
+    seconds: float | None = None
+    """Stop after so long, compiling apart; 600 by default."""
+    gap: float | None = None
+    """Stop at this certified relative gap."""
+    out: Path | None = None
+    """Folder of the run; by default a new one under runs/."""
+    json: bool = False
+    """Print the record of the run as the last line, for scripts."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Drive fresh episodes of a trained policy, and judge every bound."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run."""
+    vans: int = 20_000
+    """Episodes to drive."""
+    seed: int = 1_000_003
+    """Seed of the episodes."""
+    confidence: float = 0.95
+    """Probability that all intervals hold together."""
+    guaranteed: bool = False
+    """Intervals that hold for every number of episodes, which are wider."""
+    json: bool = False
+    """Print the outcome as the last line, for scripts."""
+
+
+@dataclass(frozen=True)
+class ReproduceExpress:
+    """Make the express-delivery table and figures again.
+
+    Finished runs are kept, so the command can be stopped and started again at any time.
+    """
+
+    quick: bool = False
+    """Two networks, 10 and 20 points, five seconds a run: two minutes in all."""
+    out: Path | None = None
+    """Folder of the results; results/express by default, results/express-quick if quick."""
+    processes: int = 2
+    """Runs at the same time, one core each."""
+    methods: tuple[str, ...] = ()
+    """Only these rows, of: master, pi, ascent, cers, unconstrained."""
+    only_report: bool = False
+    """Run nothing; make table and figures from what is there."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; bad input is one sentence and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _dispatch(words)
+    except ValueError as error:
+        print(f"dcrl: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("dcrl: stopped.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _dispatch(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return
+    if words[0] == "--version":
+        from dcrl import __version__
+
+        print(__version__)
+        return
+    command = choose("command", words.pop(0), ("tasks", "train", "evaluate", "reproduce"))
+    if command == "tasks":
+        _tasks()
+    elif command == "train":
+        _named(words, "train", TASKS, {"express": (TrainExpress, _train_express)})
+    elif command == "evaluate":
+        _evaluate(tyro.cli(Evaluate, prog="dcrl evaluate", args=words))
+    else:
+        _named(words, "reproduce", TASKS, {"express": (ReproduceExpress, _reproduce_express)})
+
+
+def _named(
+    words: list[str],
+    command: str,
+    described: dict[str, str],
+    handlers: dict[str, tuple[type[Any], Callable[[Any], None]]],
+) -> None:
+    """Hand over to the options of the thing that is named next."""
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: dcrl {command} NAME [--help] [options]\n")
+        for name in handlers:
+            print(f"  {name:12} {described[name]}")
+        if not words:
+            raise ValueError(f"{command} needs a name: one of {', '.join(handlers)}.")
+        return
+    name = choose("task", words.pop(0), handlers)
+    options, run = handlers[name]
+    run(tyro.cli(options, prog=f"dcrl {command} {name}", args=words))
+
+
+def _tasks() -> None:
+    for title, entries in (("tasks", TASKS), ("methods", METHODS), ("dual rules", DUALS)):
+        print(f"{title}:")
+        for name, text in entries.items():
+            print(f"  {name:14} {text}")
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between runs, unless the user has said where or that it is off."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/dcrl/jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+def _train_express(options: TrainExpress) -> None:
+    chosen = settings(options.method, options.dual)
+    changes = {"seconds": options.seconds, "gap": options.gap}
+    chosen = dataclasses.replace(
+        chosen, **{name: value for name, value in changes.items() if value is not None}
+    )
+    use_compilation_cache()
+    from rich.console import Console
+
+    from dcrl.run import Config, execute
+
+    parameters = {
+        "points": options.points,
+        "lower": options.lower,
+        "seed": options.seed,
+        "discount": options.discount,
+    }
+    config = Config("express", parameters, chosen, options.seed)
+    config.world()  # bad parameters are told before a folder is made
+    rule = chosen.dual if chosen.method == "dcrl" else chosen.method
+    name = f"express-{options.points}-{options.lower:g}-{rule}-{options.seed}"
+    folder = options.out or _fresh(Path("runs"), name)
+    console = Console(stderr=True)
+    with console.status("compiling ... (cached for the next time)") as status:
+        _, result, record = execute(config, folder, _Progress(status.update))
+    _report(result, record, folder)
+    if options.json:
+        print(json.dumps(record))
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    """Return a folder that does not exist yet."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        folder = parent / (f"{name}-{stamp}" + (f"-{number}" if number else ""))
+        if not folder.exists():
+            return folder
+    raise ValueError(f"no free folder was found under {parent}; name one with --out.")
+
+
+class _Progress:
+    """One line that says how far a run has come, a few times per second."""
+
+    def __init__(self, show: Callable[[str], None]):
+        self._show = show
+        self._shown = self._begun = time.perf_counter()
+
+    def __call__(self, row: "Round") -> None:
+        now = time.perf_counter()
+        if now - self._shown < 0.1 and row.round > 1:
+            return
+        self._shown = now
+        gap = (row.optimum_upper - row.answer_objective) / max(abs(row.answer_objective), 1e-12)
+        self._show(
+            f"round {row.round:,}  cost {-row.answer_objective:.4g}  "
+            f"worst slack {row.answer_slack:+.2%}  bound gap {gap:.2%}  "
+            f"{row.round / max(row.seconds, 1e-9):,.0f} rounds/s"
+        )
+
+
+def _report(result: "Result", record: dict[str, Any], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    cost, referee = -record["objective"], record["referee"]
+    table.add_row("outcome", result.message)
+    table.add_row("expected distance", f"{cost:.6g}")
+    if referee is not None:
+        table.add_row(
+            "exact optimum",
+            f"{-referee:.6g}  (linear program on the true network; ratio {cost / -referee:.4f})",
+        )
+    least = "unknown" if record["optimum_upper"] is None else f"{-record['optimum_upper']:.6g}"
+    most = "unknown" if record["optimum_lower"] is None else f"{-record['optimum_lower']:.6g}"
+    table.add_row("certificate", f"the optimum lies between {least} and {most}, from samples alone")
+    table.add_row(
+        "bounds",
+        f"{record['verdict']}, checked exactly; worst slack {record['worst_slack']:+.3%} of its "
+        "bound",
+    )
+    table.add_row(
+        "effort",
+        f"{record['rounds']:,} rounds, {record['steps']:,} transitions, {record['seconds']:.2f} s "
+        f"and {record['compile_seconds']:.1f} s to compile",
+    )
+    table.add_row("kept in", str(folder))
+    Console().print(table)
+
+
+def _evaluate(options: Evaluate) -> None:
+    use_compilation_cache()
+    from dcrl.evaluate import evaluate
+    from dcrl.run import TOLERANCE, load
+
+    run = load(options.folder)
+    outcome = evaluate(
+        run.config.world(),
+        run.policy,
+        key=options.seed,
+        vans=options.vans,
+        confidence=options.confidence,
+        guaranteed=options.guaranteed,
+        tolerance=TOLERANCE,
+    )
+    low, mean, high = (float(limit[0]) for limit in outcome.objective)
+    verdicts = outcome.verdicts
+    print(
+        f"{options.vans:,} fresh episodes, intervals that hold together at {options.confidence:g}"
+    )
+    print(f"objective     {mean:.5g}  [{low:.5g}, {high:.5g}]")
+    print(f"bounds        {', '.join(f'{verdicts.count(v)} {v}' for v in sorted(set(verdicts)))}")
+    print(f"worst slack   {outcome.worst_slack:+.3%}, not below {outcome.worst_slack_low:+.3%}")
+    if options.json:
+        row = {
+            **run.record,
+            "objective": mean,
+            "worst_slack": outcome.worst_slack,
+            "worst_slack_low": outcome.worst_slack_low,
+            "verdict": outcome.verdict,
+            "episodes": outcome.episodes,
+        }
+        print(json.dumps(row))
+
+
+def _reproduce_express(options: ReproduceExpress) -> None:
+    use_compilation_cache()
+    from dcrl.reproduce import express
+
+    express.reproduce(
+        quick=options.quick,
+        out=options.out,
+        processes=options.processes,
+        methods=options.methods,
+        only_report=options.only_report,
+    )
