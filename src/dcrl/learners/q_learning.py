@@ -22,7 +22,8 @@ from numpy import ndarray as Array
 
 from dcrl.replay import Replay
 
-SWEEPS_PER_CHECK = 16
+SWEEPS_PER_CHECK = 32
+CREEP = 0.1  # relative deviation from steady creeping that still counts as such
 
 
 class QState(NamedTuple):
@@ -52,13 +53,14 @@ class QLearning:
         temperature: 0 acts greedily; above that, the policy is the softmax of `Q / temperature`.
             In units of the mean size of the rewards.
         step_size: the learning rate; 1 is right for replayed averages.
-        tolerance: sweeps end when no value can move by more than this any more.
+        tolerance: sweeps end when no value can move by more than this any more, in units of the
+            mean size of the rewards.
         max_sweeps: and at the latest after so many.
     """
 
     temperature: float = 0.0
     step_size: float = 1.0
-    tolerance: float = 1e-3
+    tolerance: float = 1e-2
     max_sweeps: int = 20_000
 
     def __post_init__(self):
@@ -123,7 +125,9 @@ class QLearning:
     def _settle(
         self, state: QState, replay: Replay, reward: Array, legal: Array, discount: float
     ) -> tuple[Array, float, int]:
-        threshold = self.tolerance if discount == 1 else self.tolerance * (1 - discount)
+        threshold = self.tolerance * replay.reward_scale
+        if discount < 1:  # a sweep that moves values by this may be followed by many more
+            threshold *= 1 - discount
         with jax.enable_x64(True):
             swept, residual, sweeps = jax.device_get(
                 _sweep(
@@ -141,6 +145,13 @@ class QLearning:
                 )
             )
         return swept, float(residual), int(sweeps)
+
+
+class _Sweep(NamedTuple):
+    q: JaxArray
+    move: JaxArray  # of q, in the last check
+    rise: JaxArray  # greatest change of a value in one sweep
+    count: JaxArray  # checks so far
 
 
 @functools.partial(jax.jit, static_argnames="soft")
@@ -178,22 +189,32 @@ def _sweep(
     def replay_once(q: JaxArray) -> JaxArray:
         return q + step_size * (target(value_of(q)) - q)
 
-    def check(carry: tuple[JaxArray, JaxArray, JaxArray]) -> tuple[JaxArray, JaxArray, JaxArray]:
-        q, _, sweeps = carry
-        q = jax.lax.fori_loop(0, SWEEPS_PER_CHECK - 1, lambda _, q: replay_once(q), q)
+    shrink = discount**SWEEPS_PER_CHECK
+
+    def check(sweep: _Sweep) -> _Sweep:
+        begun = sweep.q
+        q = jax.lax.fori_loop(0, SWEEPS_PER_CHECK - 1, lambda _, q: replay_once(q), begun)
         value = value_of(q)
         q = replay_once(q)
-        return q, value_of(target(value)) - value, sweeps + SWEEPS_PER_CHECK
+        rise = jnp.max(jnp.abs(value_of(target(value)) - value))
+        # Where vans drive in circles, values creep: every check moves them by `shrink` times the
+        # move before. Then all moves to come are known, and are made at once.
+        move = q - begun
+        creeping = jnp.max(jnp.abs(move - shrink * sweep.move)) < CREEP * jnp.max(jnp.abs(move))
+        leap = jnp.where(creeping & (discount < 1), shrink / (1 - shrink), 0.0)
+        return _Sweep(q + leap * move, jnp.where(leap > 0, jnp.inf, move), rise, sweep.count + 1)
 
-    def unsettled(carry: tuple[JaxArray, JaxArray, JaxArray]) -> JaxArray:
-        _, rise, sweeps = carry
-        return (jnp.max(jnp.abs(rise)) > threshold) & (sweeps < max_sweeps)
+    def unsettled(sweep: _Sweep) -> JaxArray:
+        return (sweep.rise > threshold) & (sweep.count * SWEEPS_PER_CHECK < max_sweeps)
 
-    q, _, sweeps = jax.lax.while_loop(
-        unsettled, check, (q, jnp.full(len(q), jnp.inf), jnp.zeros((), jnp.int64))
+    done = jax.lax.while_loop(
+        unsettled,
+        check,
+        _Sweep(q, jnp.full(q.shape, jnp.inf), jnp.array(jnp.inf), jnp.zeros((), jnp.int64)),
     )
+    q = done.q
     value = value_of(q)
-    return q, jnp.max(value_of(target(value)) - value), sweeps
+    return q, jnp.max(value_of(target(value)) - value), done.count * SWEEPS_PER_CHECK
 
 
 def _value(q: Array, legal: Array, temperature: float) -> Float[Array, " s"]:

@@ -59,10 +59,11 @@ PAPER = {
 
 
 def plan(quick: bool, methods: Sequence[str]) -> list[Config]:
-    """Return every run of the table, the methods of a network next to each other."""
+    """Return every run of the table, short ones first, the methods of a network together."""
     rows = [choose("method", name, ROWS) for name in methods] or list(ROWS)
     configs: list[Config] = []
-    for seed in range(2 if quick else NETWORKS):
+    seeds = range(2) if quick else [*range(LONG_NETWORKS, NETWORKS), *range(LONG_NETWORKS)]
+    for seed in seeds:
         for points in SIZES[:2] if quick else SIZES:
             for lower in LOWER:
                 for name in rows:
