@@ -18,7 +18,7 @@ import tyro
 from dcrl.presets import DUALS, METHODS, TASKS, choose, settings
 
 if TYPE_CHECKING:
-    from dcrl.solve import Result, Round
+    from dcrl.result import Result, Round
 
 USAGE = """\
 dcrl: say where your agent may spend its time, and get a policy that keeps to it, with a proof.
@@ -254,7 +254,7 @@ def _report(result: "Result", record: dict[str, Any], folder: Path) -> None:
 
 def _evaluate(options: Evaluate) -> None:
     use_compilation_cache()
-    from dcrl.evaluate import evaluate
+    from dcrl.evaluation import evaluate
     from dcrl.run import TOLERANCE, load
 
     run = load(options.folder)

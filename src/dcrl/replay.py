@@ -59,6 +59,14 @@ class Replay:
         return self.visits.sum(2) > 0
 
     @cached_property
+    def reached(self) -> Bool[Array, " s"]:
+        """States that some van has been in."""
+        seen = self.initial > 0
+        led_to = self.successor[(self.visits > 0) & ~self.terminal[:, None, None]]
+        seen[led_to] = True
+        return seen
+
+    @cached_property
     def probability(self) -> Float[Array, "s a k"]:
         """Observed frequency of each outcome of a pair; zero where it was never tried."""
         return self.visits / np.maximum(self.visits.sum(2, keepdims=True), 1)

@@ -279,10 +279,10 @@ def _drive(
         dice = 0 if fixed else 1 if width == 1 else 2
         draws = jax.random.uniform(key_chunk, (CHUNK, dice, vans), jnp.float32)
         state, slot = jax.lax.scan(advance, drive.state, draws)
-        weight_t = (drive.weight_t * discount ** jnp.arange(CHUNK))[:, None] * weight
+        weight_t = jnp.outer(drive.weight_t * discount ** jnp.arange(CHUNK), weight)
         if apart:
             here = slot // (num_actions * width)
-            density = drive.density.at[jnp.arange(vans), here].add(weight_t)
+            density = drive.density.at[jnp.arange(vans)[None, :], here].add(weight_t)
             earned = drive.earned + jnp.sum(weight_t * earn[slot], axis=0)
             visits = drive.visits
         else:

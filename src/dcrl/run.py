@@ -25,7 +25,7 @@ from dcrl.presets import Settings, build, make_world
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dcrl.solve import Result, Round
+    from dcrl.result import Result, Round
     from dcrl.tabular.model import World
 
 TOLERANCE = 1e-3
@@ -63,7 +63,7 @@ def record(config: Config, world: "World", result: "Result") -> dict[str, Any]:
     The referee is the occupancy LP on the true model, and the verdict is exact: neither is known
     to the method. `optimum_lower` and `optimum_upper` come from sampled transitions alone.
     """
-    from dcrl.evaluate import evaluate_exactly
+    from dcrl.evaluation import evaluate_exactly
     from dcrl.tabular.lp import Infeasible, occupancy_lp
 
     exact = evaluate_exactly(world, result.policy, TOLERANCE)
@@ -137,7 +137,7 @@ def execute(
     on_round: "Callable[[Round], None] | None" = None,
 ) -> tuple["World", "Result", dict[str, Any]]:
     """Run a configuration, and keep it in `folder` if one is given."""
-    from dcrl.solve import solve
+    from dcrl.algorithm import solve
 
     world = config.world()
     with contextlib.ExitStack() as stack:

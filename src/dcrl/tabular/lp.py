@@ -11,7 +11,7 @@ and the multipliers of its bounds are the `sigma` that Algorithm 1 looks for.
 """
 
 import time
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import clarabel
 import numpy as np
@@ -23,8 +23,6 @@ from scipy.optimize import linprog
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.tabular.mix import fold
 from dcrl.tabular.model import Model
-
-Solver = Literal["auto", "highs", "clarabel"]
 
 CLARABEL_FROM = 500
 """States from which the interior point of Clarabel is tried first: random models of this size
@@ -70,10 +68,16 @@ def flow(model: Model) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(leave - model.discount * model.transition[model.pairs].T)
 
 
-def occupancy_lp(model: Model, bounds: Bounds, solver: Solver = "auto") -> Optimum:
+def occupancy_lp(model: Model, bounds: Bounds, solver: str = "auto") -> Optimum:
     """Return the best policy within the bounds.
 
-    Raises `Infeasible`, naming the bounds, where no policy keeps them.
+    Args:
+        model: what happens.
+        bounds: what is promised.
+        solver: `highs`, `clarabel`, or `auto`, which chooses by size.
+
+    Raises:
+        Infeasible: naming the bounds, where no policy keeps them.
 
     >>> from dcrl.envs import tiny
     >>> world = tiny.two_rooms()
