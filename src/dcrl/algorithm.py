@@ -1,7 +1,7 @@
 """Algorithm 1: density constrained reinforcement learning, with any learner, density and dual."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from dcrl.rollout import Experience, Simulator, simulator
 from dcrl.tabular.model import World
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Any method that improves a policy for a given reward."""
 
@@ -41,6 +42,7 @@ class Learner(Protocol):
         ...
 
 
+@runtime_checkable
 class DensityEstimate(Protocol):
     """Any way to find out how long a policy spends where."""
 

@@ -1,7 +1,7 @@
 """What a policy does, in the numbers that a dual rule sees."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -31,6 +31,7 @@ def mix(columns: Sequence[Column], weights: Float[Array, " k"]) -> Column:
     return Column(value, objective, pair_density)
 
 
+@runtime_checkable
 class DualState(Protocol):
     """What every dual rule carries."""
 
@@ -63,6 +64,7 @@ class DualState(Protocol):
 State = TypeVar("State", bound=DualState)
 
 
+@runtime_checkable
 class Dual(Protocol[State]):
     """A rule by which multipliers move."""
 

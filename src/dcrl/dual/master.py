@@ -138,8 +138,8 @@ class Master:
     Args:
         smoothing: share of the best multipliers so far in the next ones; 0 is plain column
             generation.
-        slack_price: first price of a relative violation of one, in units of the greatest
-            objective seen; raised when it proves too low.
+        slack_price: first price of a relative violation of one, in units of what an episode can
+            earn; raised when it proves too low.
         pool: columns per bound that are kept before unused ones are removed.
     """
 
@@ -157,7 +157,6 @@ class Master:
 
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> MasterState:
         """Start with one column, the policy that explored, and look for feasibility."""
-        del reward_scale
         program = Program(bounds)
         program.add(start, 0.0)
         solved = program.solve()
@@ -170,7 +169,7 @@ class Master:
             np.zeros(len(bounds)),
             np.inf,
             False,
-            0.0,
+            self.slack_price * reward_scale * max(1.0, float(start.pair_density.sum())),
             False,
             bounds,
         )
@@ -201,10 +200,7 @@ class Master:
 
     def _earn(self, state: MasterState) -> MasterState:
         """Begin the second phase."""
-        greatest = max(abs(column.objective) for column in state.columns)
-        state = replace(
-            state, earning=True, best_bound=np.inf, slack_price=self.slack_price * greatest
-        )
+        state = replace(state, earning=True, best_bound=np.inf)
         return self._smooth(self._solve_again(state))
 
     def _raise_price(self, state: MasterState) -> MasterState:

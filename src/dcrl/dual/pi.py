@@ -61,7 +61,7 @@ class Pi:
     """
 
     proportional: float = 1.0
-    integral: float = 0.01
+    integral: float = 0.1
     averaging: bool = True
 
     def __post_init__(self):
