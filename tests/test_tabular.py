@@ -256,6 +256,11 @@ def test_bad_models_get_a_sentence(changes, sentence):
     assert sentence in str(caught.value)
 
 
+def test_nothing_is_earned_in_a_terminal_state():
+    model = Model.from_arrays(STAY, [[1.0], [5.0]], [0.5, 0.5], 0.5, terminal=[False, True])
+    assert objective(model, np.ones((2, 1))) == pytest.approx(0.5 * 2 * 1.0)
+
+
 def test_a_policy_that_never_ends_has_no_undiscounted_density():
     model = Model.from_arrays(STAY, [[0.0], [0.0]], [1, 0], 1.0)
     with pytest.raises(ValueError, match="never ends"):

@@ -104,10 +104,12 @@ def best_response(model: Model, bonus: Float[Array, " s"] | None = None) -> Resp
     """
     reward = model.reward if bonus is None else model.reward + bonus[:, None]
     states = np.arange(model.num_states)
-    # A few sweeps of value iteration find a sensible start, and with discount 1 one that ends.
-    optimal = np.zeros(model.num_states)
-    for _ in range(2 * model.num_states if model.discount == 1 else 20):
-        optimal = action_values(model, optimal, bonus).max(1)
+    if model.discount == 1:  # what improves on a policy that ends, ends
+        optimal = value(model, model.uniform_policy(), reward)
+    else:  # a few sweeps of value iteration find a sensible start
+        optimal = np.zeros(model.num_states)
+        for _ in range(20):
+            optimal = action_values(model, optimal, bonus).max(1)
     choice = action_values(model, optimal, bonus).argmax(1)
     while True:
         policy = np.zeros(model.reward.shape)

@@ -19,8 +19,8 @@ ROW_SUM_TOLERANCE = 1e-9  # transition rows are sums of decimal fractions: round
 class Model:
     """States, actions, and where they lead.
 
-    A terminal state ends the episode after it has been counted once: its only action is 0, and
-    that leads nowhere. Build one with `Model.from_arrays`.
+    A terminal state ends the episode after it has been counted once: its only action is 0, which
+    leads nowhere and earns nothing. Build a model with `Model.from_arrays`.
     """
 
     transition: scipy.sparse.csr_array  # (num_states * num_actions, num_states)
@@ -93,7 +93,8 @@ class Model:
         rows = scipy.sparse.csr_array(scipy.sparse.diags_array(lead.astype(float)) @ rows)
         rows.sum_duplicates()
         rows.eliminate_zeros()
-        reward_array = np.where(available_array, reward_array, 0.0)
+        earning = available_array & ~terminal_array[:, None]
+        reward_array = np.where(earning, reward_array, 0.0)
         _check_numbers(rows, reward_array, initial_array, discount, lead, available_array)
         return cls(
             rows, reward_array, initial_array, available_array, terminal_array, float(discount)
@@ -186,6 +187,9 @@ class World:
     constraints: Sequence[Constraint] = ()
     state_names: Sequence[str] | None = None
     positions: Float[Array, "s 2"] | None = field(default=None, repr=False)
+
+    def __post_init__(self):
+        _ = self.bounds  # bad bounds are told where they are written, not where they are used
 
     @cached_property
     def bounds(self) -> Bounds:

@@ -1,0 +1,74 @@
+import csv
+import io
+
+import pytest
+
+from dcrl.reproduce import express
+
+
+def row(points, lower, seed, name, *, seconds, cost, verdict="kept", limit=600.0):
+    method, dual = express.ROWS[name]
+    return {
+        "parameters": {"points": points, "lower": lower, "seed": seed, "discount": 0.999},
+        "settings": {"seconds": limit},
+        "method": method,
+        "dual": dual,
+        "verdict": verdict,
+        "seconds": seconds,
+        "objective": -cost,
+        "referee": -10.0,
+        "optimum_lower": -cost if verdict == "kept" else None,
+        "optimum_upper": -9.9,
+        "rounds": 5,
+        "steps": 100,
+        "commit": "abc",
+        "seed": seed,
+    }
+
+
+ROWS = [
+    row(10, 0.1, 0, "master", seconds=1.0, cost=10.1),
+    row(10, 0.1, 1, "master", seconds=3.0, cost=10.3),
+    row(10, 0.1, 0, "cers", seconds=200.0, cost=30.0),
+    row(10, 0.1, 1, "cers", seconds=600.0, cost=900.0, verdict="broken"),
+]
+
+
+def test_the_table_counts_solved_networks_and_takes_medians():
+    text = express.to_markdown(ROWS)
+    assert "| 10 | 0.1 | DCRL, density master | 2/2 | 2 | 10.2 | 1.020 | 1.030 | 3.88% |" in text
+    assert "| 10 | 0.1 | CERS | 1/2 | 200 | 30 | 3.000 | 3.000 |" in text
+    assert "| 10 | 0.1 | *the paper's DCRL* | 1/1 | 1.35 | 2.91 |" in text
+
+
+def test_speed_is_compared_where_both_solved():
+    assert express.speed_ratios(ROWS) == [200.0]
+    assert "200 to 200 times faster" in express.to_markdown(ROWS)
+
+
+def test_what_was_never_solved_is_marked():
+    text = express.to_markdown([ROWS[3]])
+    assert "| 0/1 | 600\\* | 900\\* | 90.000\\* | 90.000\\* | - |" in text
+
+
+def test_the_raw_table_has_a_line_per_run():
+    read = list(csv.DictReader(io.StringIO(express.to_csv(ROWS))))
+    assert len(read) == 4
+    assert read[3]["verdict"] == "broken"
+    assert read[0]["limit"] == "600.0"
+
+
+def test_the_plan_is_the_one_that_is_published():
+    plan = express.plan(quick=False, methods=())
+    assert len(plan) == 9 * 10 * 4 + 9 * 3
+    longest = [c for c in plan if c.settings.seconds == 600]
+    assert len(longest) == 9 * 3 * 5
+    assert {c.parameters["seed"] for c in longest} == {0, 1, 2}
+    assert {c.settings.seconds for c in plan} == {600.0, 60.0}
+    assert len({str(c) for c in plan}) == len(plan)
+    assert len(express.plan(quick=True, methods=["master"])) == 2 * 2 * 3
+
+
+def test_unknown_rows_are_refused():
+    with pytest.raises(ValueError, match="Did you mean 'master'"):
+        express.plan(quick=True, methods=["mastr"])
