@@ -52,7 +52,7 @@ _HOMES = {
     "solve": "algorithm",
 }
 
-__all__ = [*_ROOMS, *_HOMES]
+__all__ = [*_ROOMS, *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

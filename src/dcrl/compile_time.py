@@ -8,9 +8,10 @@ _COMPILING = ("/jax/core/compile/",)
 _spent = [0.0]
 
 
-def _listen(event: str, duration: float, **_: str | int) -> None:
+def _listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    del kwargs
     if event.startswith(_COMPILING):
-        _spent[0] += duration
+        _spent[0] += duration_secs
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)

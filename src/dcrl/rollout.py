@@ -5,7 +5,7 @@ where it came next.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -222,14 +222,14 @@ def _cumulative(policy: Float[Array, "s a"]) -> Float[Array, "s a"]:
     return np.where(ended, 1.0, cumulative).astype(np.float32)
 
 
-class _Drive(NamedTuple):
-    key: JaxArray
-    state: JaxArray  # (n,)
-    density: JaxArray  # per slot; or per van and state, where vans are kept apart
-    earned: JaxArray  # per van, where they are kept apart
-    visits: JaxArray  # per slot
-    weight_t: JaxArray  # gamma^t
-    time: JaxArray
+class _Drive(NamedTuple):  # of JAX arrays while driving, of NumPy arrays on the host
+    key: Any
+    state: Any  # (n,)
+    density: Any  # per slot; or per van and state, where vans are kept apart
+    earned: Any  # per van, where they are kept apart
+    visits: Any  # per slot
+    weight_t: Any  # gamma^t
+    time: Any
 
 
 @functools.partial(jax.jit, static_argnames=("fixed", "apart"))
@@ -264,9 +264,9 @@ def _drive(
         branch = 0 if width == 1 else jnp.sum(draw[1][:, None] >= branches[pair], axis=1)
         return jnp.where(state == parked, slots, pair * width + branch)
 
-    if fixed:
-        slot_of = choose(jnp.arange(num_states + 1), jnp.zeros((1, num_states + 1)))
-        next_of = lead_to[slot_of]
+    # Where nothing is random, what happens in a state is looked up instead of computed.
+    slot_of = choose(jnp.arange(num_states + 1), jnp.zeros((2, num_states + 1)))
+    next_of = lead_to[slot_of]
 
     def advance(state: JaxArray, draw: JaxArray) -> tuple[JaxArray, JaxArray]:
         if fixed:

@@ -147,10 +147,15 @@ def execute(
             write(folder / "config.json", json.dumps(config.to_json(), indent=2).encode())
             metrics = stack.enter_context((folder / "metrics.jsonl").open("w", buffering=1))
             watchers.append(lambda row: _log(metrics, row))
+
+        def tell(row: "Round") -> None:
+            for watch in watchers:
+                watch(row)
+
         result = solve(
             world,
             key=config.seed,
-            on_round=lambda row: [watch(row) for watch in watchers] and None,
+            on_round=tell,
             **build(config.settings),
         )
     row = record(config, world, result)

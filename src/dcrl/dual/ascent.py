@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
 
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.dual.column import Column
@@ -20,7 +22,9 @@ class AscentState:
     infeasible: bool = False  # ascent cannot tell
 
 
-def ascend(multipliers: Multipliers, bounds: Bounds, value, step_size: float) -> Multipliers:
+def ascend(
+    multipliers: Multipliers, bounds: Bounds, value: Float[Array, " m"], step_size: float
+) -> Multipliers:
     """Move against the violation of each bound and never below zero.
 
     sigma_upper <- max(0, sigma_upper + alpha (rho - rho_max))

@@ -109,6 +109,7 @@ class CrossEntropy:
     def _draw(self, mean: Array, spread: Array, generation: int) -> Float[Array, "n k"]:
         random = np.random.default_rng([self.seed, generation])
         width = np.maximum(spread, 1e-9)
-        return truncnorm.rvs(
-            -mean / width, np.inf, mean, width, (self.samples, len(mean)), random_state=random
+        size = (self.samples, len(mean))
+        return np.asarray(
+            truncnorm.rvs(-mean / width, np.inf, mean, width, size, random_state=random)
         )

@@ -20,6 +20,7 @@ helps enters with much, one that would swing to the other side with little.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
@@ -118,5 +119,5 @@ class Pi:
 
         if slope(0.0) <= 0:
             return state.answer
-        weight = 1.0 if slope(1.0) >= 0 else brentq(slope, 0.0, 1.0, xtol=1e-12)
+        weight = 1.0 if slope(1.0) >= 0 else cast(float, brentq(slope, 0.0, 1.0, xtol=1e-12))
         return mix([state.answer, seen], np.array([1 - weight, weight]))

@@ -100,7 +100,7 @@ class QLearning:
 
     def policy(self, state: QState, replay: Replay) -> Float[Array, "s a"]:
         """Return the greedy or the softmax policy; uniform where nothing was ever tried."""
-        known = replay.tried.any(1)
+        known = np.asarray(replay.tried.any(1))
         legal = np.where(known[:, None], replay.tried, replay.available)
         q = np.where(legal, np.where(known[:, None], state.q, 0.0), -np.inf)
         if state.temperature == 0:
@@ -151,7 +151,7 @@ class _Sweep(NamedTuple):
     q: JaxArray
     move: JaxArray  # of q, in the last check
     rise: JaxArray  # greatest change of a value in one sweep
-    count: JaxArray  # checks so far
+    checks: JaxArray  # so far
 
 
 @functools.partial(jax.jit, static_argnames="soft")
@@ -189,11 +189,14 @@ def _sweep(
     def replay_once(q: JaxArray) -> JaxArray:
         return q + step_size * (target(value_of(q)) - q)
 
+    def again(_: JaxArray, q: JaxArray) -> JaxArray:
+        return replay_once(q)
+
     shrink = discount**SWEEPS_PER_CHECK
 
     def check(sweep: _Sweep) -> _Sweep:
         begun = sweep.q
-        q = jax.lax.fori_loop(0, SWEEPS_PER_CHECK - 1, lambda _, q: replay_once(q), begun)
+        q = jax.lax.fori_loop(0, SWEEPS_PER_CHECK - 1, again, begun)
         value = value_of(q)
         q = replay_once(q)
         rise = jnp.max(jnp.abs(value_of(target(value)) - value))
@@ -202,10 +205,10 @@ def _sweep(
         move = q - begun
         creeping = jnp.max(jnp.abs(move - shrink * sweep.move)) < CREEP * jnp.max(jnp.abs(move))
         leap = jnp.where(creeping & (discount < 1), shrink / (1 - shrink), 0.0)
-        return _Sweep(q + leap * move, jnp.where(leap > 0, jnp.inf, move), rise, sweep.count + 1)
+        return _Sweep(q + leap * move, jnp.where(leap > 0, jnp.inf, move), rise, sweep.checks + 1)
 
     def unsettled(sweep: _Sweep) -> JaxArray:
-        return (sweep.rise > threshold) & (sweep.count * SWEEPS_PER_CHECK < max_sweeps)
+        return (sweep.rise > threshold) & (sweep.checks * SWEEPS_PER_CHECK < max_sweeps)
 
     done = jax.lax.while_loop(
         unsettled,
@@ -214,7 +217,7 @@ def _sweep(
     )
     q = done.q
     value = value_of(q)
-    return q, jnp.max(value_of(target(value)) - value), done.count * SWEEPS_PER_CHECK
+    return q, jnp.max(value_of(target(value)) - value), done.checks * SWEEPS_PER_CHECK
 
 
 def _value(q: Array, legal: Array, temperature: float) -> Float[Array, " s"]:

@@ -97,7 +97,7 @@ def _policy_iteration(model: Model, bonus: Array) -> Array:
         system = scipy.sparse.csc_array(scipy.sparse.eye_array(size) - model.discount * step)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MatrixRankWarning)
-            solved = spsolve(system, model.reward.ravel()[rows] + bonus)
+            solved = np.asarray(spsolve(system, model.reward.ravel()[rows] + bonus))
         if not np.isfinite(solved).all():
             return value
         improved = float((_bellman(model, bonus, solved) - solved).max())
@@ -130,17 +130,17 @@ def certify(
         rows = model.transition[np.arange(size) * actions + action]
         step = step + scipy.sparse.diags_array(policy[:, action]) @ rows
     system = scipy.sparse.csc_array(scipy.sparse.eye_array(size) - model.discount * step)
-    rho = np.maximum(spsolve(system.T.tocsc(), model.initial), 0.0)
+    rho = np.maximum(np.asarray(spsolve(system.T.tocsc(), model.initial)), 0.0)
     missing = np.abs(model.initial - system.T @ rho)
     # A missing unit of mass at `s` would have been counted for as long as an episode from there.
     if model.discount < 1:
         length = np.full(size, 1 / (1 - model.discount))
     else:
-        length = spsolve(system, np.ones(size))
+        length = np.asarray(spsolve(system, np.ones(size)))
     error = float(missing @ length)
     earned = (policy * model.reward).sum(axis=1)
     measured = np.asarray(bounds.basis @ rho)
-    largest = np.abs(bounds.basis).max(axis=1).toarray().ravel() if len(bounds) else np.zeros(0)
+    largest = abs(bounds.basis).max(axis=1).toarray().ravel() if len(bounds) else np.zeros(0)
     doubt = largest * error
     worst = min(bounds.worst_slack(measured - doubt), bounds.worst_slack(measured + doubt))
     return Certificate(

@@ -144,7 +144,7 @@ def soft_best_response(
         log_policy = np.log(np.where(policy > 0, policy, 1.0))
         optimal = value(model, policy, reward - temperature * log_policy)
         q = action_values(model, optimal, bonus)
-        soft = temperature * logsumexp(q / temperature, axis=1)
+        soft = temperature * np.asarray(logsumexp(q / temperature, axis=1))
         policy = np.exp((q - soft[:, None]) / temperature)
         policy /= policy.sum(1, keepdims=True)
         if np.abs(soft - optimal).max() <= tolerance * (1 + np.abs(optimal).max()):

@@ -11,9 +11,9 @@ and the multipliers of its bounds are the `sigma` that Algorithm 1 looks for.
 """
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import clarabel
+import clarabel as _untyped_clarabel
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float
@@ -23,6 +23,8 @@ from scipy.optimize import linprog
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.tabular.mix import fold
 from dcrl.tabular.model import Model
+
+clarabel: Any = _untyped_clarabel  # its compiled module tells no types
 
 CLARABEL_FROM = 500
 """States from which the interior point of Clarabel is tried first: random models of this size

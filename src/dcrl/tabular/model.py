@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import scipy.sparse
@@ -68,12 +69,13 @@ class Model:
                     f"states, as many as `initial` has; it has shape {dense.shape}."
                 )
             rows = scipy.sparse.csr_array(dense.reshape(-1, num_states))
-        if rows.shape[1] != num_states or rows.shape[0] % num_states:
+        num_rows, num_columns = cast(tuple[int, int], rows.shape)
+        if num_columns != num_states or num_rows % num_states:
             raise ValueError(
                 f"a sparse transition must have one row per pair of state and action and one "
                 f"column per state ({num_states}); it has shape {rows.shape}."
             )
-        num_actions = rows.shape[0] // num_states
+        num_actions = num_rows // num_states
         terminal_array = (
             np.zeros(num_states, bool) if terminal is None else np.array(terminal, bool)
         )

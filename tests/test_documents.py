@@ -1,0 +1,42 @@
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_code_of_the_readme_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 12
+    exec(compile(code, "README.md", "exec"), {})
+    told = capsys.readouterr().out
+    assert "certified gap is within" in told
+    # The rich room of the reader's own world is used exactly up to its bound.
+    assert "[6. 4.]" in told
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/express.md"])
+def test_documents_hold_the_results_that_are_there(name):
+    filled = runpy.run_path(str(ROOT / "docs" / "fill.py"))["filled"]
+    text = (ROOT / name).read_text()
+    assert "<!-- from results/" in text
+    assert filled(text) == text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+        assert "://" in target or (path.parent / target).exists(), target
+
+
+def test_ci_runs_the_command_of_the_readme():
+    script = (ROOT / ".ci" / "run").read_text()
+    pattern = re.search(r"sed -n '(.*?)' README", script)[1]
+    found = subprocess.run(
+        ["sed", "-n", pattern, "README.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == 'pip install -e ".[dev]" && pytest'
