@@ -159,6 +159,21 @@ def test_time_and_rounds_are_limits():
     assert solve(world, gap=0.0, dual=Pi(), seconds=0.05).status is Status.TIME
 
 
+def test_stopping_by_hand_returns_what_was_found():
+    world = express(points=20, lower=0.3)
+
+    def interrupt(row):
+        if row.round == 10:
+            raise KeyboardInterrupt
+
+    found = solve(world, gap=0.0, on_round=interrupt)
+    assert found.status is Status.STOPPED
+    assert len(found.history) == 10
+    assert found.certificate.feasible  # a mixture of the policies so far keeps the bounds
+    same = solve(world, gap=0.0, rounds=10)
+    np.testing.assert_array_equal(found.policy, same.policy)
+
+
 def test_every_round_is_told():
     told = []
     found = solve(tiny.detour(), on_round=told.append)

@@ -207,7 +207,7 @@ def test_residuals_are_zero_at_the_optimum_only():
     optimum = occupancy_lp(world.model, world.bounds)
     value = world.bounds.measure(optimum.density)
     at = residuals(world.bounds, optimum.multipliers, value, optimum.objective)
-    assert at.hold(1e-9, 1e-9)
+    np.testing.assert_allclose(at, [0.0, 0.0], atol=1e-9)
     paid_for_nothing = residuals(world.bounds, optimum.multipliers, np.array([2.0]), 2.0)
     # One unit of price on two units of slack, relative to an objective of two.
     assert (paid_for_nothing.violation, paid_for_nothing.complementarity) == (0.0, 1.0)

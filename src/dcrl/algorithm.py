@@ -18,7 +18,7 @@ from dcrl.dual.master import Master
 from dcrl.explore import Explored, explore
 from dcrl.learners.q_learning import QLearning
 from dcrl.replay import Replay
-from dcrl.result import Best, Result, Round, Status, conclude
+from dcrl.result import Best, Result, Round, Status, Stop, conclude
 from dcrl.rollout import Experience, Simulator, simulator
 from dcrl.tabular.model import World
 
@@ -88,6 +88,8 @@ def solve(
         tries: try every action so often before the first round; more where outcomes are random.
         on_round: called after every round.
 
+    Interrupting it by hand (Ctrl-C) returns what was found so far.
+
     >>> from dcrl.envs import tiny
     >>> result = solve(tiny.fork(upper=0.4))
     >>> round(result.objective, 6), result.status.name
@@ -108,60 +110,52 @@ def solve(
     prices = dual.init(bounds.tighten(margin), start, replay.reward_scale)
     best = Best(np.inf, Multipliers.zeros(len(bounds)))
     history: list[Round] = []
+    stop = Stop(rounds, seconds, gap, kkt, violation)
     status = None
-    while status is None:
-        key, key_round = jax.random.split(key)
-        multipliers = prices.multipliers
-        # Lines 4 and 5: improve the policy for the reward plus sigma_lower - sigma_upper.
-        learned, info = learner.improve(
-            learned, replay, bounds.bonus(multipliers), earning=prices.earning
-        )
-        policy = learner.policy(learned, replay)
-        # Lines 6 and 7: drive it, and estimate its density.
-        experience = density(key_round, sampler, policy)
-        replay, steps = replay.add(experience), steps + experience.steps
-        seen = _column(bounds, replay, experience)
-        # Lines 8 to 10: move the multipliers.
-        best_modified = info.value + info.excess
-        if prices.earning:
-            best = best.improve(bounds, multipliers, best_modified)
-        following = dual.update(prices, seen, best_modified)
-        # Line 11: until the optimality conditions hold.
-        answer = following.answer
-        conditions = residuals(bounds, multipliers, answer.value, answer.objective)
-        row = Round(
-            round=len(history) + 1,
-            seconds=clock.running(),
-            objective=seen.objective,
-            worst_slack=bounds.worst_slack(seen.value),
-            answer_objective=answer.objective,
-            answer_slack=bounds.worst_slack(answer.value),
-            optimum_upper=best.upper,
-            violation=conditions.violation,
-            complementarity=conditions.complementarity,
-            steps=steps,
-            sweeps=info.sweeps,
-        )
-        history.append(row)
-        if on_round is not None:
-            on_round(row)
-        if not (np.isfinite(seen.objective) and np.isfinite(following.multipliers.net).all()):
-            status = Status.DIVERGED
-            break
-        prices = following
-        if prices.infeasible:
-            status = Status.INFEASIBLE
-        elif prices.settled:
-            status = Status.DONE
-        elif conditions.violation <= violation and best.gap(answer.objective) <= gap:
-            status = Status.GAP
-        elif answer is seen and conditions.hold(violation, kkt):
-            # Only a policy that answers these multipliers is optimal for the modified reward.
-            status = Status.KKT
-        elif row.round >= rounds:
-            status = Status.ROUNDS
-        elif row.seconds >= seconds:
-            status = Status.TIME
+    try:
+        while status is None:
+            key, key_round = jax.random.split(key)
+            multipliers = prices.multipliers
+            # Lines 4 and 5: improve the policy for the reward plus sigma_lower - sigma_upper.
+            learned, info = learner.improve(
+                learned, replay, bounds.bonus(multipliers), earning=prices.earning
+            )
+            policy = learner.policy(learned, replay)
+            # Lines 6 and 7: drive it, and estimate its density.
+            experience = density(key_round, sampler, policy)
+            replay, steps = replay.add(experience), steps + experience.steps
+            seen = _column(bounds, replay, experience)
+            # Lines 8 to 10: move the multipliers.
+            best_modified = info.value + info.excess
+            if prices.earning:
+                best = best.improve(bounds, multipliers, best_modified)
+            following = dual.update(prices, seen, best_modified)
+            # Line 11: until the optimality conditions hold.
+            answer = following.answer
+            conditions = residuals(bounds, multipliers, answer.value, answer.objective)
+            row = Round(
+                round=len(history) + 1,
+                seconds=clock.running(),
+                objective=seen.objective,
+                worst_slack=bounds.worst_slack(seen.value),
+                answer_objective=answer.objective,
+                answer_slack=bounds.worst_slack(answer.value),
+                optimum_upper=best.upper,
+                violation=conditions.violation,
+                complementarity=conditions.complementarity,
+                steps=steps,
+                sweeps=info.sweeps,
+            )
+            history.append(row)
+            status = stop.status(row, following, answers=answer is seen)
+            if status is not Status.DIVERGED:
+                prices = following
+            if on_round is not None:
+                on_round(row)
+    except KeyboardInterrupt:
+        if not history:
+            raise
+        status = Status.STOPPED
     return conclude(
         status, bounds, prices.answer, best, replay, explored, history, clock, most_repair
     )

@@ -5,12 +5,13 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
 from dcrl.compile_time import CompileClock
 from dcrl.constraints import Bounds, Multipliers
-from dcrl.dual.column import Column
+from dcrl.dual.column import Column, DualState
 from dcrl.explore import Explored
 from dcrl.replay import Replay
 from dcrl.tabular import dp, lp
@@ -30,6 +31,7 @@ class Status(enum.Enum):
     INFEASIBLE = "No policy keeps all bounds."
     ROUNDS = "The greatest number of rounds was reached; raise `rounds` to go on."
     TIME = "The time was used up; raise `seconds` to go on."
+    STOPPED = "Stopped by hand; this is what was found so far."
     DIVERGED = "A value became infinite or not a number; the last good policy is returned."
 
     def __str__(self) -> str:
@@ -106,6 +108,41 @@ class Result:
         )
 
 
+class Stop(NamedTuple):
+    """When to stop."""
+
+    rounds: int
+    seconds: float
+    gap: float
+    kkt: float
+    violation: float
+
+    def status(self, row: Round, prices: DualState, *, answers: bool) -> Status | None:
+        """Say whether to stop, and why.
+
+        Args:
+            row: the round just done.
+            prices: the dual rule after it.
+            answers: whether the answer is the policy that responded to the last multipliers; only
+                such a one is optimal for the modified reward, as the conditions ask.
+        """
+        if not (np.isfinite(row.objective) and np.isfinite(prices.multipliers.net).all()):
+            return Status.DIVERGED
+        if prices.infeasible:
+            return Status.INFEASIBLE
+        if prices.settled:
+            return Status.DONE
+        kept = row.violation <= self.violation
+        gained = row.optimum_upper - row.answer_objective
+        if kept and gained <= self.gap * abs(row.answer_objective):
+            return Status.GAP
+        if kept and answers and row.complementarity <= self.kkt:
+            return Status.KKT
+        if row.round >= self.rounds:
+            return Status.ROUNDS
+        return Status.TIME if row.seconds >= self.seconds else None
+
+
 class Best(NamedTuple):
     """The least upper bound on the optimum so far, and the multipliers that prove it."""
 
@@ -116,10 +153,6 @@ class Best(NamedTuple):
         """Weak duality: no policy within the bounds earns more than this."""
         upper = bounds.worth(multipliers) + best_modified
         return Best(upper, multipliers) if upper < self.upper else self
-
-    def gap(self, objective: float) -> float:
-        """Return how much more than `objective` could be earned, as a share of it."""
-        return (self.upper - objective) / max(abs(objective), 1e-12)
 
 
 def conclude(

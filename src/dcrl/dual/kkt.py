@@ -20,10 +20,6 @@ class Residuals(NamedTuple):
     violation: float  # largest relative violation of a bound
     complementarity: float  # sum of |sigma * slack|, relative to the objective
 
-    def hold(self, violation: float, complementarity: float) -> bool:
-        """Return the paper's stopping rule, up to these tolerances."""
-        return self.violation <= violation and self.complementarity <= complementarity
-
 
 def residuals(
     bounds: Bounds, multipliers: Multipliers, value: Float[Array, " m"], objective: float

@@ -279,6 +279,7 @@ def draw_network(path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.lines import Line2D
 
     from dcrl.envs.express import network
 
@@ -288,7 +289,10 @@ def draw_network(path: Path) -> None:
         2, 2, figsize=(10, 7), height_ratios=[3, 1], layout="constrained", sharey="row"
     )
     for column, (name, title) in enumerate(
-        (("unconstrained", "Q-learning, no bounds"), ("master", f"bounded: density ≥ {lower}"))
+        (
+            ("unconstrained", "Q-learning, no bounds"),
+            ("master", f"DCRL, density ≥ {lower} everywhere"),
+        )
     ):
         config = Config("express", PICTURE, settings(*ROWS[name]), 0)
         world, result, row = execute(config, None)
@@ -317,6 +321,15 @@ def draw_network(path: Path) -> None:
         bars.axhline(lower, color="black", lw=1, ls="--")
         bars.set(xticks=[], xlabel="service points, by density")
     panels[1, 0].set_ylabel("density")
+    figure.legend(
+        handles=[
+            Line2D([], [], color="#d33", marker="s", ls="", ms=9, label="ship centre"),
+            Line2D([], [], color="gold", marker="o", ls="", ms=9, mec="black", label="start"),
+            Line2D([], [], color="gold", marker="o", ls="", ms=9, mec="#b8860b", label="point"),
+            Line2D([], [], color="#c33", marker="x", ls="", ms=6, label="below the bound"),
+        ],
+        loc="outside lower center", ncols=4, frameon=False,
+    )  # fmt: skip
     figure.savefig(path, dpi=120, metadata={"Software": None})
     plt.close(figure)
 

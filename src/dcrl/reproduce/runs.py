@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dcrl.result import Status
 from dcrl.run import Config, execute, lines
 
 ONE_CORE = {
@@ -77,6 +78,7 @@ def _take(waiting: Any, count: int) -> list[Config]:
 
 
 def _run(config: Config) -> dict[str, Any]:
-    world, result, row = execute(config, None)
-    del world, result
+    _, result, row = execute(config, None)
+    if result.status is Status.STOPPED:  # a run that was cut short is not a finished one
+        raise KeyboardInterrupt
     return {**row, **config.to_json(), "identity": identity(config)}
