@@ -235,9 +235,7 @@ def _report(result: "Result", record: dict[str, Any], folder: Path) -> None:
             "exact optimum",
             f"{-referee:.6g}  (linear program on the true network; ratio {cost / -referee:.4f})",
         )
-    least = "unknown" if record["optimum_upper"] is None else f"{-record['optimum_upper']:.6g}"
-    most = "unknown" if record["optimum_lower"] is None else f"{-record['optimum_lower']:.6g}"
-    table.add_row("certificate", f"the optimum lies between {least} and {most}, from samples alone")
+    table.add_row("certificate", _bracket(record["optimum_lower"], record["optimum_upper"]))
     table.add_row(
         "bounds",
         f"{record['verdict']}, checked exactly; worst slack {record['worst_slack']:+.3%} of its "
@@ -250,6 +248,16 @@ def _report(result: "Result", record: dict[str, Any], folder: Path) -> None:
     )
     table.add_row("kept in", str(folder))
     Console().print(table)
+
+
+def _bracket(lower: float | None, upper: float | None) -> str:
+    """Say in terms of cost what was certified of the optimum."""
+    source = "from sampled transitions alone"
+    if lower is None:
+        least = "not bounded" if upper is None else f"at least {-upper:.6g}"
+        return f"the optimum is {least}, {source}; no policy within the bounds was found"
+    least = "below" if upper is None else f"between {-upper:.6g} and"
+    return f"the optimum lies {least} {-lower:.6g}, {source}"
 
 
 def _evaluate(options: Evaluate) -> None:

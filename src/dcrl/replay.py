@@ -4,7 +4,7 @@ Raw rewards are stored, never penalised ones: the multipliers are added when a l
 transition, so none is ever stale.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,15 +43,7 @@ class Replay:
 
     def add(self, experience: Experience) -> "Replay":
         """Return the replay with what the vans saw."""
-        return Replay(
-            self.successor,
-            self.reward,
-            self.terminal,
-            self.initial,
-            self.available,
-            self.visits + experience.visits,
-            self.discount,
-        )
+        return replace(self, visits=self.visits + experience.visits)
 
     @cached_property
     def tried(self) -> Bool[Array, "s a"]:
