@@ -52,6 +52,7 @@ def test_softmax_ascent_settles_where_greedy_ascent_swings():
         dual=Ascent(0.2),
         most_repair=0.0,
         kkt=1e-2,
+        gap=0.0,
     )
     assert found.status is Status.KKT
     assert found.density[1] == pytest.approx(0.4, rel=1e-2)

@@ -172,14 +172,17 @@ def test_slack_that_is_too_cheap_gets_dearer():
 def test_cross_entropy_refits_to_the_elites():
     bounds = bind([Density(lower=[1.0])], 1)
     rule = CrossEntropy(samples=4, elites=2, smoothing=0.5, seed=3)
-    state = rule.init(bounds, just([0.0]), 1.0)
+    noisy = CrossEntropy(samples=4, elites=2, smoothing=0.5, seed=3, noise=2.0)
+    state, wide = rule.init(bounds, just([0.0]), 1.0), noisy.init(bounds, just([0.0]), 1.0)
     drawn = state.drawn[:, 0]
     for value in [0.1, 0.9, 0.5, 0.7]:
         state = rule.update(state, just([value]), 0.0)
+        wide = noisy.update(wide, just([value]), 0.0)
     # Violations 0.9, 0.1, 0.5, 0.3: the elites are the second and the last vector.
     elite = drawn[[1, 3]]
     assert state.mean[0] == pytest.approx(0.5 * elite.mean() + 0.5 * 0.5)
     assert state.spread[0] == pytest.approx(0.5 * elite.std() + 0.5 * 0.5)
+    assert wide.spread[0] == 2.0
     assert state.generation == 1
     assert state.answer.value[0] == 0.9
     assert not state.settled
@@ -239,6 +242,7 @@ def test_columns_average_in_every_field():
         (CrossEntropy, {"elites": 1}),
         (CrossEntropy, {"elites": 60}),
         (CrossEntropy, {"smoothing": 0.0}),
+        (CrossEntropy, {"noise": -1.0}),
     ],
 )
 def test_bad_settings_are_refused(rule, wrong):

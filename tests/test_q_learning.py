@@ -9,7 +9,8 @@ from dcrl import QLearning
 from dcrl.envs import express
 from dcrl.replay import Replay
 from dcrl.rollout import simulator
-from dcrl.tabular import best_response, occupancy_lp, soft_best_response
+from dcrl.tabular import best_response, occupancy_lp
+from dcrl.tabular.dp import action_values
 from problems import random_model
 
 seeds = st.integers(0, 10_000)
@@ -39,13 +40,15 @@ def test_greedy_values_are_those_of_dynamic_programming(seed):
 
 
 @given(seeds)
-def test_soft_values_are_those_of_soft_dynamic_programming(seed):
+def test_the_soft_policy_weighs_the_values_of_dynamic_programming(seed):
     model = random_model(seed)
     replay = full_replay(model)
     learner = QLearning(temperature=0.5, tolerance=1e-9, max_sweeps=100_000)
     state, _ = learner.improve(learner.init(replay), replay, np.zeros(5))
-    exact = soft_best_response(model, 0.5 * replay.reward_scale)
-    np.testing.assert_allclose(learner.policy(state, replay), exact.policy, atol=1e-6)
+    q = action_values(model, best_response(model).value)
+    weight = np.exp((q - q.max(1, keepdims=True)) / (0.5 * replay.reward_scale))
+    expected = weight / weight.sum(1, keepdims=True)
+    np.testing.assert_allclose(learner.policy(state, replay), expected, atol=1e-6)
 
 
 @given(seeds, st.sampled_from([32, 64, 128]), st.floats(0.0, 1.0))

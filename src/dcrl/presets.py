@@ -56,6 +56,8 @@ class Settings:
     step_size: float = 0.05  # of ascent
     proportional: float = 1.0  # of pi
     integral: float = 0.01  # of pi
+    search_mean: float = 0.5  # of the first multipliers of cers, and their spread
+    search_noise: float = 0.0  # least spread of the later ones
 
 
 def settings(method: str = "dcrl", dual: str = "master") -> Settings:
@@ -97,7 +99,9 @@ def build(chosen: Settings) -> dict[str, Any]:
         "master": Master(),
         "pi": Pi(chosen.proportional, chosen.integral),
         "ascent": Ascent(chosen.step_size),
-        "cross_entropy": CrossEntropy(),
+        "cross_entropy": CrossEntropy(
+            mean=chosen.search_mean, spread=chosen.search_mean, noise=chosen.search_noise
+        ),
     }
     return {
         "learner": QLearning(temperature=chosen.temperature, max_sweeps=chosen.max_sweeps),

@@ -5,11 +5,11 @@ is read, until the values settle:
 
     Q(s,a) <- Q(s,a) + step_size (r + bonus(s) + gamma V(s') - Q(s,a)),    V(s') = max_a' Q(s',a')
 
-averaged over the successors that were seen. With a temperature the maximum is soft,
-`V = temperature log sum_a exp(Q / temperature)`, and the policy is the softmax.
+averaged over the successors that were seen. The policy is greedy, or with a temperature the softmax
+of `Q / temperature`. The values are those of the greedy policy in both cases: values that counted
+the softmax's entropy as a reward would pay for every further step, and nobody would ever arrive.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class QState(NamedTuple):
     """What the next improvement starts from."""
 
     q: Float[Array, "s a"]
-    temperature: float  # in units of the reward
+    temperature: float  # of the policy, in units of the reward
 
 
 class QInfo(NamedTuple):
@@ -86,13 +86,14 @@ class QLearning:
         """
         reward = (replay.reward if earning else 0.0) + bonus[:, None]
         q, residual, sweeps = self._settle(
-            state,
+            state.q,
             replay,
             np.broadcast_to(reward, state.q.shape),
             replay.tried,
             replay.discount,
         )
-        value = _value(q, replay.tried, state.temperature)
+        value = np.where(replay.tried, q, -np.inf).max(1, initial=-np.inf)
+        value = np.where(replay.tried.any(1), value, 0.0)
         excess = np.inf if replay.discount == 1 else residual / (1 - replay.discount)
         return QState(q, state.temperature), QInfo(
             float(replay.initial @ value), 0.0 if residual <= 0 else excess, sweeps
@@ -114,7 +115,7 @@ class QLearning:
         """Values of reaching a `wanted` pair soon; zero where the replay knows no way to one."""
         discount = 0.99
         q, _, _ = self._settle(
-            QState(np.zeros(wanted.shape), 0.0),
+            np.zeros(wanted.shape),
             replay,
             np.where(wanted, 1 - discount, 0.0),
             replay.available,
@@ -123,7 +124,7 @@ class QLearning:
         return q
 
     def _settle(
-        self, state: QState, replay: Replay, reward: Array, legal: Array, discount: float
+        self, q: Array, replay: Replay, reward: Array, legal: Array, discount: float
     ) -> tuple[Array, float, int]:
         threshold = self.tolerance * replay.reward_scale
         if discount < 1:  # a sweep that moves values by this may be followed by many more
@@ -131,17 +132,15 @@ class QLearning:
         with jax.enable_x64(True):
             swept, residual, sweeps = jax.device_get(
                 _sweep(
-                    state.q,
+                    q,
                     np.where(legal, reward, 0.0),
                     replay.probability,
                     replay.successor,
                     legal,
                     np.float64(discount),
-                    np.float64(state.temperature),
                     np.float64(self.step_size),
                     np.float64(threshold),
                     np.int64(self.max_sweeps),
-                    soft=state.temperature > 0,
                 )
             )
         return swept, float(residual), int(sweeps)
@@ -154,7 +153,7 @@ class _Sweep(NamedTuple):
     checks: JaxArray  # so far
 
 
-@functools.partial(jax.jit, static_argnames="soft")
+@jax.jit
 def _sweep(
     q: JaxArray,
     reward: JaxArray,
@@ -162,12 +161,9 @@ def _sweep(
     successor: JaxArray,
     legal: JaxArray,
     discount: JaxArray,
-    temperature: JaxArray,
     step_size: JaxArray,
     threshold: JaxArray,
     max_sweeps: JaxArray,
-    *,
-    soft: bool,
 ) -> tuple[JaxArray, JaxArray, JaxArray]:
     """Sweep until no state's value rises or falls by more than `threshold` in one sweep."""
     known = jnp.any(legal, axis=1)
@@ -175,12 +171,7 @@ def _sweep(
     lead_to = jnp.minimum(successor, len(q))
 
     def value_of(q: JaxArray) -> JaxArray:
-        masked = jnp.where(legal, q, -jnp.inf)
-        top = jnp.where(known, jnp.max(masked, axis=1), 0.0)
-        if not soft:
-            return top
-        spread = jnp.sum(jnp.exp((masked - top[:, None]) / temperature), axis=1)
-        return top + temperature * jnp.log(jnp.where(known, spread, 1.0))
+        return jnp.where(known, jnp.max(jnp.where(legal, q, -jnp.inf), axis=1), 0.0)
 
     def target(value: JaxArray) -> JaxArray:
         ahead = jnp.concatenate([value, jnp.zeros(1)])[lead_to]
@@ -218,14 +209,3 @@ def _sweep(
     q = done.q
     value = value_of(q)
     return q, jnp.max(value_of(target(value)) - value), done.checks * SWEEPS_PER_CHECK
-
-
-def _value(q: Array, legal: Array, temperature: float) -> Float[Array, " s"]:
-    """Hard or soft maximum over the pairs that were tried; nothing where none was."""
-    masked = np.where(legal, q, -np.inf)
-    known = legal.any(1)
-    top = np.where(known, masked.max(1), 0.0)
-    if temperature == 0:
-        return top
-    spread = np.exp((masked - top[:, None]) / temperature).sum(1)
-    return top + temperature * np.log(np.where(known, spread, 1.0))
