@@ -30,7 +30,7 @@ def candidates() -> list[Settings]:
         dataclasses.replace(
             settings("cers"), temperature=temperature, search_mean=mean, search_noise=noise
         )
-        for temperature, mean, noise in product((0.5, 1.0, 4.0), (0.02, 0.1, 0.5), (0.0, 0.05))
+        for temperature, mean, noise in product((1.0, 4.0), (0.02, 0.1, 0.5), (0.0, 0.05))
     ]
     return [*ascent, *search]
 
