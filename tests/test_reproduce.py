@@ -1,9 +1,14 @@
 import csv
 import io
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 
 from dcrl.reproduce import express
+from dcrl.reproduce.runs import finished_rows, identity, run_all
 
 
 def row(points, lower, seed, name, *, seconds, cost, verdict="kept", limit=600.0):
@@ -72,3 +77,48 @@ def test_the_plan_is_the_one_that_is_published():
 def test_unknown_rows_are_refused():
     with pytest.raises(ValueError, match="Did you mean 'master'"):
         express.plan(quick=True, methods=["mastr"])
+
+
+def test_a_kill_loses_only_the_run_in_progress(tmp_path):
+    """Killed without warning, with a line half written: workers end too, finished runs are kept."""
+    path = tmp_path / "runs.jsonl"
+    code = (
+        "from pathlib import Path\n"
+        "from dcrl.reproduce.express import plan\n"
+        "from dcrl.reproduce.runs import run_all\n"
+        "if __name__ == '__main__':\n"
+        "    quick = plan(True, ['unconstrained'])[:1]\n"
+        "    slow = [c for c in plan(False, ['ascent']) if c.parameters['points'] == 100][:1]\n"
+        f"    run_all(quick + slow, Path({str(path)!r}), 1, lambda *a: None)\n"
+    )
+    script = tmp_path / "go.py"
+    script.write_text(code)
+    running = subprocess.Popen([sys.executable, script], start_new_session=True)
+    try:
+        wait_until(lambda: path.exists() and path.read_bytes().endswith(b"\n"))
+    finally:
+        running.kill()
+        running.wait()
+    wait_until(lambda: not group_lives(running.pid))
+    with path.open("ab") as file:
+        file.write(b'{"identity": "half a li')
+    told = []
+    configs = express.plan(True, ["unconstrained"])[:2]
+    run_all(configs, path, 1, lambda row, before, total: told.append((row["seed"], before, total)))
+    assert told == [(0, 1, 2)]  # the first of them was finished before the kill
+    assert [r["identity"] for r in finished_rows(configs, path)] == [identity(c) for c in configs]
+
+
+def wait_until(happened, seconds=60):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def group_lives(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict
@@ -42,7 +44,12 @@ def run_all(
         os.environ.update({name: os.environ.get(name, value) for name, value in ONE_CORE.items()})
         context = multiprocessing.get_context("spawn")
         with (
-            ProcessPoolExecutor(min(processes, len(todo)), mp_context=context) as pool,
+            ProcessPoolExecutor(
+                min(processes, len(todo)),
+                mp_context=context,
+                initializer=_end_with,
+                initargs=(os.getpid(),),
+            ) as pool,
             path.open("a+b") as file,
         ):
             _end_line(file)
@@ -63,6 +70,17 @@ def finished_rows(configs: Sequence[Config], path: Path) -> list[dict[str, Any]]
     """Return the rows of those runs that are in `path`, in the order of `configs`."""
     done = {row["identity"]: row for row in lines(path)}
     return [done[identity(config)] for config in configs if identity(config) in done]
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would go on for nobody: it ends with it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _end_line(file: Any) -> None:
