@@ -53,18 +53,19 @@ class Settings:
     most_repair: float = 0.05  # greatest share of a roomier policy mixed in at the end
     rounds: int = 1_000_000
     seconds: float = 600.0
-    step_size: float = 0.05  # of ascent
+    step_size: float = 0.005  # of ascent
     proportional: float = 1.0  # of pi
     integral: float = 0.01  # of pi
-    search_mean: float = 0.5  # of the first multipliers of cers, and their spread
-    search_noise: float = 0.0  # least spread of the later ones
+    search_mean: float = 0.02  # of the first multipliers of cers, and their spread
+    search_noise: float = 0.05  # least spread of the later ones
 
 
 def settings(method: str = "dcrl", dual: str = "master") -> Settings:
     """Return the settings of a method, the same on every network.
 
     The greedy learner serves the rules that answer with mixtures. Ascent and CERS answer with a
-    single policy, so theirs is a softmax, and its density is counted over more vans.
+    single policy, so theirs is a softmax, and its density is counted over more vans. Theirs were
+    chosen by a grid on other networks (`benchmarks/tuning.py`).
     """
     choose("method", method, METHODS)
     choose("dual", dual, DUALS)
@@ -72,11 +73,11 @@ def settings(method: str = "dcrl", dual: str = "master") -> Settings:
     if method == "unconstrained":
         return replace(plain, dual="none", rounds=1)
     if method == "cers":
-        return replace(plain, dual="cross_entropy", temperature=0.2, vans=1000, most_repair=0.0)
+        return replace(plain, dual="cross_entropy", temperature=4.0, vans=1000, most_repair=0.0)
     if dual == "pi":
         return replace(plain, max_sweeps=500, gap=2e-2, margin=1e-2)
     if dual == "ascent":
-        return replace(plain, temperature=0.2, max_sweeps=2000, vans=1000, gap=0.0, most_repair=0.0)
+        return replace(plain, temperature=4.0, max_sweeps=2000, vans=1000, gap=0.0, most_repair=0.0)
     return plain
 
 
