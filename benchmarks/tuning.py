@@ -6,13 +6,15 @@ geometric mean of cost / optimum, where a run that keeps its bounds too late or 
 """
 
 import dataclasses
+import json
+import sys
 from itertools import product
 
 import numpy as np
 
 from dcrl.presets import Settings, settings
 from dcrl.reproduce.runs import finished_rows, run_all
-from dcrl.run import Config
+from dcrl.run import Config, write
 from measure import RESULTS, keep
 
 CELLS = ((10, 0.1, 10), (10, 0.5, 10), (20, 0.3, 30), (20, 0.5, 30), (100, 0.1, 60), (100, 0.5, 60))
@@ -68,10 +70,29 @@ def main() -> None:
             }
         )
     table.sort(key=lambda row: (row["method"], row["score"]))
-    for row in table:
-        print({name: value for name, value in row.items() if name not in ("ratios", "seconds")})
     keep("tuning", table)
 
 
+def report() -> None:
+    """Write the table for the documents."""
+    rows = json.loads((RESULTS / "tuning.json").read_text())["rows"]
+    cells = " | ".join(f"{points} points, {lower}" for points, lower, _ in CELLS)
+    text = [
+        f"| method | settings | score | {cells} |",
+        "| --- | --- | ---: |" + " ---: |" * len(CELLS),
+    ]
+    for row in rows:
+        chosen = f"temperature {row['temperature']:g}, " + (
+            f"alpha {row['step_size']:g}"
+            if row["method"] == "ascent"
+            else f"mean {row['mean']:g}, noise {row['noise']:g}"
+        )
+        ratios = [f"{ratio:.1f}" if ratio < UNSOLVED else "-" for ratio in row["ratios"]]
+        text.append(f"| {row['method']} | {chosen} | {row['score']:.1f} | {' | '.join(ratios)} |")
+    write(RESULTS / "tuning.md", ("\n".join(text) + "\n").encode())
+
+
 if __name__ == "__main__":
-    main()
+    if "--report" not in sys.argv:
+        main()
+    report()

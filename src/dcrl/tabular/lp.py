@@ -28,7 +28,7 @@ clarabel: Any = _untyped_clarabel  # its compiled module tells no types
 
 CLARABEL_FROM = 500
 """States from which the interior point of Clarabel is tried first: random models of this size
-take HiGHS seconds to minutes (`benchmarks/bench_lp.py`)."""
+take HiGHS seconds to minutes (`benchmarks/lp.py`)."""
 
 
 class Optimum(NamedTuple):
