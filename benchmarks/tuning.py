@@ -2,7 +2,8 @@
 
 Both methods drive a softmax policy; how hot it is decides what they can do. The score is the
 geometric mean of cost / optimum, where a run that keeps its bounds too late or never counts as
-1000: about what a van costs that circles for as long as the discount lets it.
+1000: about what a van costs that circles for as long as the discount lets it. The density master
+runs on the same networks, to compare times with.
 """
 
 import dataclasses
@@ -34,7 +35,18 @@ def candidates() -> list[Settings]:
         )
         for temperature, mean, noise in product((1.0, 4.0), (0.02, 0.1, 0.5), (0.0, 0.05))
     ]
-    return [*ascent, *search]
+    return [settings(), *ascent, *search]
+
+
+def described(chosen: Settings) -> str:
+    if chosen.method == "cers":
+        return (
+            f"temperature {chosen.temperature:g}, mean {chosen.search_mean:g}, "
+            f"noise {chosen.search_noise:g}"
+        )
+    if chosen.dual == "ascent":
+        return f"temperature {chosen.temperature:g}, alpha {chosen.step_size:g}"
+    return "as everywhere"
 
 
 def config(chosen: Settings, points: int, lower: float, seconds: float) -> Config:
@@ -57,12 +69,7 @@ def main() -> None:
         table.append(
             {
                 "method": chosen.method if chosen.method != "dcrl" else chosen.dual,
-                "temperature": chosen.temperature,
-                **(
-                    {"step_size": chosen.step_size}
-                    if chosen.method == "dcrl"
-                    else {"mean": chosen.search_mean, "noise": chosen.search_noise}
-                ),
+                "settings": described(chosen),
                 "score": float(np.exp(np.mean(np.log(ratios)))),
                 "solved": sum(row["verdict"] == "kept" for row in rows),
                 "ratios": ratios,
@@ -82,13 +89,12 @@ def report() -> None:
         "| --- | --- | ---: |" + " ---: |" * len(CELLS),
     ]
     for row in rows:
-        chosen = f"temperature {row['temperature']:g}, " + (
-            f"alpha {row['step_size']:g}"
-            if row["method"] == "ascent"
-            else f"mean {row['mean']:g}, noise {row['noise']:g}"
-        )
-        ratios = [f"{ratio:.1f}" if ratio < UNSOLVED else "-" for ratio in row["ratios"]]
-        text.append(f"| {row['method']} | {chosen} | {row['score']:.1f} | {' | '.join(ratios)} |")
+        outcomes = [
+            f"{ratio:.3g} ({seconds:.2g} s)" if ratio < UNSOLVED else "-"
+            for ratio, seconds in zip(row["ratios"], row["seconds"], strict=True)
+        ]
+        score = f"{row['score']:.3g}"
+        text.append(f"| {row['method']} | {row['settings']} | {score} | {' | '.join(outcomes)} |")
     write(RESULTS / "tuning.md", ("\n".join(text) + "\n").encode())
 
 

@@ -30,7 +30,7 @@ def just(value, objective=0.0) -> Column:
 def test_ascent_is_lines_9_and_10():
     bounds = bind([Density(lower=[1.0, 0.5], upper=[2.0, 3.0])], 2)
     before = Multipliers(np.array([0.0, 0.3]), np.array([0.1, 0.0]))
-    after = ascend(before, bounds, np.array([0.5, 4.0]), step_size=0.1)
+    after = ascend(before, bounds, just([0.5, 4.0]), step_size=0.1)
     # sigma_lower + 0.1 (lower - rho) and sigma_upper + 0.1 (rho - upper), never below zero
     np.testing.assert_allclose(after.lower, [0.05, 0.0])
     np.testing.assert_allclose(after.upper, [0.0, 0.1])
@@ -41,11 +41,11 @@ def test_pi_starts_from_the_proportional_term_and_integrates_up_to_the_clip():
     rule = Pi(proportional=0.5, integral=0.1, averaging=False)
     state = rule.init(bounds, just([3.0]), reward_scale=10.0)
     assert state.multipliers.upper[0] == pytest.approx(0.5 * 10 * 0.5)
-    state = rule.update(state, just([8.0]), 0.0)  # violated by 300 %, integrated as 100 %
+    state = rule.update(state, bounds, just([8.0]), 0.0)  # violated by 300 %, integrated as 100 %
     assert state.integral.upper[0] == pytest.approx(0.1 * 10 * 1)
     assert state.multipliers.upper[0] == pytest.approx(1 + 0.5 * 10 * 3)
     for _ in range(5):  # slack unwinds the integral, and never past zero
-        state = rule.update(state, just([1.0]), 0.0)
+        state = rule.update(state, bounds, just([1.0]), 0.0)
     assert state.integral.upper[0] == 0
     assert state.multipliers.upper[0] == 0
 
@@ -55,7 +55,7 @@ def test_pi_lets_a_policy_in_with_the_best_weight():
     bounds = bind([Density(lower=[1.0, 0.0], upper=[np.inf, 2.0])], 2)
     rule = Pi(proportional=0.7, integral=0.2)
     state = rule.init(bounds, just([0.2, 0.5], -1.0), 2.0)
-    state = rule.update(state, just([0.4, 1.0], -2.0), 0.0)
+    state = rule.update(state, bounds, just([0.4, 1.0], -2.0), 0.0)
     new = just([3.0, 5.0], -1.5)
 
     def lagrangian(weight):
@@ -68,7 +68,7 @@ def test_pi_lets_a_policy_in_with_the_best_weight():
 
     grid = np.linspace(0, 1, 100_001)
     best = grid[np.argmax([lagrangian(weight) for weight in grid])]
-    after = rule.update(state, new, 0.0)
+    after = rule.update(state, bounds, new, 0.0)
     share = (after.answer.value[0] - state.answer.value[0]) / (3.0 - state.answer.value[0])
     assert 0 < best < 1
     assert share == pytest.approx(best, abs=2e-5)
@@ -78,7 +78,7 @@ def test_pi_keeps_out_a_policy_that_only_harms():
     bounds = bind([Density(upper=[2.0])], 1)
     rule = Pi()
     state = rule.init(bounds, just([1.0], 0.0), 1.0)
-    assert rule.update(state, just([5.0], -1.0), 0.0).answer is state.answer
+    assert rule.update(state, bounds, just([5.0], -1.0), 0.0).answer is state.answer
 
 
 @given(seeds)
@@ -88,7 +88,9 @@ def test_the_master_over_all_policies_is_the_occupancy_lp(seed):
     state = rule.init(bounds, column(model, bounds, random_policy(model, seed)), 1.0)
     for choice in itertools.product(range(2), repeat=3):
         if model.available[np.arange(3), list(choice)].all():
-            state = rule.update(state, column(model, bounds, np.eye(2)[list(choice)]), np.inf)
+            state = rule.update(
+                state, bounds, column(model, bounds, np.eye(2)[list(choice)]), np.inf
+            )
     optimum = occupancy_lp(model, bounds)
     assert state.answer.objective == pytest.approx(optimum.objective, abs=1e-7)
     assert bounds.worst_slack(state.answer.value) >= -1e-7
@@ -108,7 +110,7 @@ def test_the_master_closes_the_gap_on_random_models(seed):
         worth = float(model.initial @ response.value)
         if state.earning:
             upper = min(upper, bounds.worth(state.multipliers) + worth)
-        state = rule.update(state, column(model, bounds, response.policy), worth)
+        state = rule.update(state, bounds, column(model, bounds, response.policy), worth)
         kept = bounds.worst_slack(state.answer.value) >= -1e-9
         if kept and upper - state.answer.objective <= 1e-6:
             break
@@ -126,7 +128,7 @@ def infeasible_state(rule):
         nothing = type(model)(**{**model.__dict__, "reward": np.zeros_like(model.reward)})
         response = best_response(nothing, bounds.bonus(state.multipliers))
         worth = float(model.initial @ response.value)
-        state = rule.update(state, column(model, bounds, response.policy), worth)
+        state = rule.update(state, bounds, column(model, bounds, response.policy), worth)
         if state.infeasible:
             break
     return state
@@ -144,13 +146,17 @@ def test_the_master_forgets_columns_that_are_never_used():
     rule = Master(pool=2)
     state = rule.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0)
     for seed in range(200):
-        state = rule.update(state, column(model, bounds, random_policy(model, seed)), np.inf)
+        state = rule.update(
+            state, bounds, column(model, bounds, random_policy(model, seed)), np.inf
+        )
     assert len(state.columns) <= 2 * (len(bounds) + 1)
     assert state.program.num_columns == len(state.columns) == len(state.idle)
     everything = Master(pool=1000)
     full = everything.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0)
     for seed in range(200):
-        full = everything.update(full, column(model, bounds, random_policy(model, seed)), np.inf)
+        full = everything.update(
+            full, bounds, column(model, bounds, random_policy(model, seed)), np.inf
+        )
     assert state.answer.objective == pytest.approx(full.answer.objective, abs=1e-6)
 
 
@@ -164,7 +170,7 @@ def test_slack_that_is_too_cheap_gets_dearer():
     visits = column(world.model, bounds, np.array([[0, 1.0], [1, 0], [1, 0]]))
     state = rule.init(bounds, visits, 1.0)
     for seen in [passes, visits] * 10:
-        state = rule.update(state, seen, float(seen.objective + 3 * 0.5))
+        state = rule.update(state, bounds, seen, float(seen.objective + 3 * 0.5))
     assert bounds.worst_slack(state.answer.value) >= -1e-9
     assert state.answer.objective == pytest.approx(-2.5)
 
@@ -176,8 +182,8 @@ def test_cross_entropy_refits_to_the_elites():
     state, wide = rule.init(bounds, just([0.0]), 1.0), noisy.init(bounds, just([0.0]), 1.0)
     drawn = state.drawn[:, 0]
     for value in [0.1, 0.9, 0.5, 0.7]:
-        state = rule.update(state, just([value]), 0.0)
-        wide = noisy.update(wide, just([value]), 0.0)
+        state = rule.update(state, bounds, just([value]), 0.0)
+        wide = noisy.update(wide, bounds, just([value]), 0.0)
     # Violations 0.9, 0.1, 0.5, 0.3: the elites are the second and the last vector.
     elite = drawn[[1, 3]]
     assert state.mean[0] == pytest.approx(0.5 * elite.mean() + 0.5 * 0.5)
@@ -186,7 +192,7 @@ def test_cross_entropy_refits_to_the_elites():
     assert state.generation == 1
     assert state.answer.value[0] == 0.9
     assert not state.settled
-    assert rule.update(state, just([1.0]), 0.0).settled
+    assert rule.update(state, bounds, just([1.0]), 0.0).settled
 
 
 def test_cross_entropy_draws_no_negative_multipliers():
@@ -200,7 +206,7 @@ def test_fixed_multipliers_stay():
     bounds = bind([Density(upper=[1.0])], 1)
     given_ones = Multipliers(np.zeros(1), np.array([0.7]))
     state = Fixed(given_ones).init(bounds, just([2.0]), 1.0)
-    state = Fixed(given_ones).update(state, just([5.0]), 0.0)
+    state = Fixed(given_ones).update(state, bounds, just([5.0]), 0.0)
     assert state.multipliers.upper[0] == 0.7
     assert state.settled
 
@@ -227,7 +233,7 @@ def test_columns_average_in_every_field():
     ]
     mixed = mix(both, np.array([0.25, 0.75]))
     assert mixed.objective == pytest.approx(0.25 * both[0].objective + 0.75 * both[1].objective)
-    np.testing.assert_allclose(mixed.value, bounds.measure(mixed.pair_density.sum(1)))
+    np.testing.assert_allclose(mixed.value, bounds.measure(mixed.makeup.sum(1)))
 
 
 @pytest.mark.parametrize(

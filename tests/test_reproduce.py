@@ -41,19 +41,29 @@ ROWS = [
 
 def test_the_table_counts_solved_networks_and_takes_medians():
     text = express.to_markdown(ROWS)
-    assert "| 10 | 0.1 | DCRL, density master | 2/2 | 2 | 10.2 | 1.020 | 1.030 | 3.88% |" in text
-    assert "| 10 | 0.1 | CERS | 1/2 | 200 | 30 | 3.000 | 3.000 |" in text
-    assert "| 10 | 0.1 | *the paper's DCRL* | 1/1 | 1.35 | 2.91 |" in text
+    assert (
+        "| 10 | 0.1 | DCRL, density master | 2/2 in 600 s | 2 | 10.2 | 1.020 | 1.030 | 3.88% |"
+        in text
+    )
+    assert "| 10 | 0.1 | CERS | 1/2 in 600 s | 200 | 30 | 3.000 | 3.000 |" in text
+    assert "| 10 | 0.1 | *the paper's DCRL* | 1/1 in 600 s | 1.35 | 2.91 |" in text
 
 
 def test_speed_is_compared_where_both_solved():
     assert express.speed_ratios(ROWS) == [200.0]
-    assert "200 to 200 times faster" in express.to_markdown(ROWS)
+    told = express.to_markdown(ROWS)
+    assert "it took 2e+02 to 2e+02 times as long as the density master (median 2e+02)" in told
+    assert "for 3 to 3 times the optimal cost (0 of them for at most 2 times)" in told
+
+
+def test_the_limit_of_each_run_is_said():
+    short = row(10, 0.1, 5, "cers", seconds=60.0, cost=900.0, verdict="broken", limit=60.0)
+    assert "| CERS | 0/1 in 60 s, 1/2 in 600 s |" in express.to_markdown([*ROWS, short])
 
 
 def test_what_was_never_solved_is_marked():
     text = express.to_markdown([ROWS[3]])
-    assert "| 0/1 | 600\\* | 900\\* | 90.000\\* | 90.000\\* | - |" in text
+    assert "| 0/1 in 600 s | 600\\* | 900\\* | 90.000\\* | 90.000\\* | - |" in text
 
 
 def test_the_raw_table_has_a_line_per_run():

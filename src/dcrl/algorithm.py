@@ -107,7 +107,8 @@ def solve(
     replay, steps = explored.replay, explored.steps
     learned = learner.init(replay)
     start = _column(bounds, replay, explored.experience)
-    prices = dual.init(bounds.tighten(margin), start, replay.reward_scale)
+    inner = bounds.tighten(margin)
+    prices = dual.init(inner, start, replay.reward_scale)
     best = Best(np.inf, Multipliers.zeros(len(bounds)))
     history: list[Round] = []
     stop = Stop(rounds, seconds, gap, kkt, violation)
@@ -129,7 +130,7 @@ def solve(
             best_modified = info.value + info.excess
             if prices.earning:
                 best = best.improve(bounds, multipliers, best_modified)
-            following = dual.update(prices, seen, best_modified)
+            following = dual.update(prices, inner, seen, best_modified)
             # Line 11: until the optimality conditions hold.
             answer = following.answer
             conditions = residuals(bounds, multipliers, answer.value, answer.objective)

@@ -6,7 +6,7 @@ cost vector as the only row (Remark 3 of the paper). `bind` turns any list of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, cast
 
@@ -106,6 +106,12 @@ class Bounds:
     lower: Float[Array, " m"]
     upper: Float[Array, " m"]
     names: tuple[str, ...]
+    sizes: Float[Array, " m"] | None = None  # volumes, where bounds are on integrals over some
+
+    @property
+    def volume(self) -> Float[Array, " m"]:
+        """Return what a density of one measures; one for each bound of a table."""
+        return np.ones(len(self)) if self.sizes is None else self.sizes
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -183,7 +189,7 @@ class Bounds:
         both = finite_lower & finite_upper
         middle = (self.lower[both] + self.upper[both]) / 2
         lower[both], upper[both] = np.minimum(lower[both], middle), np.maximum(upper[both], middle)
-        return Bounds(self.basis, lower, upper, self.names)
+        return replace(self, lower=lower, upper=upper)
 
 
 def bind(

@@ -168,7 +168,7 @@ def conclude(
 ) -> Result:
     """Fold the answer into one Markov policy, mend what rounding broke, and certify it."""
     model = replay.model()
-    policy = fold(model, answer.pair_density)
+    policy = fold(model, answer.makeup)
     x = pair_density(model, policy)
     theta = 0.0
     if most_repair > 0:

@@ -1,38 +1,48 @@
 """Projected gradient ascent on the multipliers: lines 9 and 10 of the paper's Algorithm 1."""
 
 from dataclasses import dataclass
-
-import numpy as np
-from jaxtyping import Float
-from numpy import ndarray as Array
+from typing import NamedTuple
 
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.dual.column import Column
 
 
-@dataclass(frozen=True)
-class AscentState:
+class AscentState(NamedTuple):
     """The multipliers, and the last policy seen: it is also the answer."""
 
     multipliers: Multipliers
     answer: Column
-    bounds: Bounds
-    earning: bool = True
-    settled: bool = False
-    infeasible: bool = False  # ascent cannot tell
+
+    @property
+    def earning(self) -> bool:
+        """Reward always counts."""
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Ascent has no stopping rule of its own."""
+        return False
+
+    @property
+    def infeasible(self) -> bool:
+        """Ascent cannot tell."""
+        return False
 
 
-def ascend(
-    multipliers: Multipliers, bounds: Bounds, value: Float[Array, " m"], step_size: float
-) -> Multipliers:
+def ascend(multipliers: Multipliers, bounds: Bounds, seen: Column, step_size: float) -> Multipliers:
     """Move against the violation of each bound and never below zero.
 
     sigma_upper <- max(0, sigma_upper + alpha (rho - rho_max))
     sigma_lower <- max(0, sigma_lower + alpha (rho_min - rho))
+
+    Where a bound is on an integral over some volume, `rho` is the mean density in it.
     """
+    error = 0.0 if seen.error is None else seen.error
+    below = (bounds.lower - seen.value + error) / bounds.volume
+    above = (seen.value - bounds.upper + error) / bounds.volume
     return Multipliers(
-        np.maximum(0.0, multipliers.lower + step_size * (bounds.lower - value)),
-        np.maximum(0.0, multipliers.upper + step_size * (value - bounds.upper)),
+        (multipliers.lower + step_size * below).clip(0.0),
+        (multipliers.upper + step_size * above).clip(0.0),
     )
 
 
@@ -53,11 +63,11 @@ class Ascent:
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> AscentState:
         """Start from zero."""
         del reward_scale
-        return AscentState(Multipliers.zeros(len(bounds)), start, bounds)
+        return AscentState(Multipliers.zeros(len(bounds)), start)
 
-    def update(self, state: AscentState, seen: Column, best_modified: float) -> AscentState:
+    def update(
+        self, state: AscentState, bounds: Bounds, seen: Column, best_modified: float
+    ) -> AscentState:
         """Take one step of ascent."""
         del best_modified
-        return AscentState(
-            ascend(state.multipliers, state.bounds, seen.value, self.step_size), seen, state.bounds
-        )
+        return AscentState(ascend(state.multipliers, bounds, seen, self.step_size), seen)

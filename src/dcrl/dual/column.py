@@ -11,24 +11,28 @@ from dcrl.constraints import Bounds, Multipliers
 
 
 class Column(NamedTuple):
-    """One policy, or a mixture of several: all fields average when policies are mixed."""
+    """One policy, or a mixture of several: value, objective and makeup average in a mixture.
+
+    The fields may be JAX arrays inside a compiled program.
+    """
 
     value: Float[Array, " m"]  # the bounded quantities, `basis @ rho`
     objective: float  # expected discounted reward, without multipliers
-    pair_density: Float[Array, "s a"]
+    makeup: Float[Array, "..."]  # on a table the state-action density; else which policies it mixes
+    error: Float[Array, " m"] | None = None  # the margin asked for against noise in the value
 
 
 def mix(columns: Sequence[Column], weights: Float[Array, " k"]) -> Column:
     """Return what a mixture does that draws policy `k` with probability `weights[k]`."""
     value = np.zeros_like(columns[0].value)
-    pair_density = np.zeros_like(columns[0].pair_density)
+    makeup = np.zeros_like(columns[0].makeup)
     objective = 0.0
     for column, weight in zip(columns, weights, strict=True):
         if weight > 0:
             value += weight * column.value
-            pair_density += weight * column.pair_density
+            makeup += weight * column.makeup
             objective += float(weight) * column.objective
-    return Column(value, objective, pair_density)
+    return Column(value, objective, makeup)
 
 
 @runtime_checkable
@@ -72,11 +76,12 @@ class Dual(Protocol[State]):
         """Start from the multipliers zero and the policy that explored."""
         ...
 
-    def update(self, state: State, seen: Column, best_modified: float) -> State:
+    def update(self, state: State, bounds: Bounds, seen: Column, best_modified: float) -> State:
         """Move the multipliers.
 
         Args:
             state: from `init` or the last update.
+            bounds: the ones of `init`.
             seen: what the policy for `state.multipliers` did.
             best_modified: no policy earns more modified reward than this.
         """

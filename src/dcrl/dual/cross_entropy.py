@@ -33,7 +33,6 @@ class CrossEntropyState:
     drawn: Float[Array, "n k"]
     violation: tuple[float, ...]  # of the vectors of this generation tried so far
     generation: int
-    bounds: Bounds
     earning: bool = True
     infeasible: bool = False  # a search cannot tell
 
@@ -83,20 +82,20 @@ class CrossEntropy:
         mean, spread = np.full(sides, self.mean), np.full(sides, self.spread)
         drawn = self._draw(mean, spread, 0)
         return CrossEntropyState(
-            bounds.from_sides(drawn[0]), start, np.inf, mean, spread, drawn, (), 0, bounds
+            bounds.from_sides(drawn[0]), start, np.inf, mean, spread, drawn, (), 0
         )
 
     def update(
-        self, state: CrossEntropyState, seen: Column, best_modified: float
+        self, state: CrossEntropyState, bounds: Bounds, seen: Column, best_modified: float
     ) -> CrossEntropyState:
         """Note the violation of the policy just seen, and refit after each generation."""
         del best_modified
-        total = float(np.maximum(-state.bounds.slack(seen.value), 0.0).sum())
+        total = float(np.maximum(-bounds.slack(seen.value), 0.0).sum())
         if total < state.least:
             state = replace(state, answer=seen, least=total)
         violation = (*state.violation, total)
         if len(violation) < self.samples:
-            following = state.bounds.from_sides(state.drawn[len(violation)])
+            following = bounds.from_sides(state.drawn[len(violation)])
             return replace(state, violation=violation, multipliers=following)
         elite = state.drawn[np.argsort(violation, kind="stable")[: self.elites]]
         mean = self.smoothing * elite.mean(0) + (1 - self.smoothing) * state.mean
@@ -106,7 +105,7 @@ class CrossEntropy:
         drawn = self._draw(mean, spread, generation)
         return replace(
             state,
-            multipliers=state.bounds.from_sides(drawn[0]),
+            multipliers=bounds.from_sides(drawn[0]),
             mean=mean,
             spread=spread,
             drawn=drawn,

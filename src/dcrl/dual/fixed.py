@@ -1,20 +1,28 @@
 """Multipliers that do not move: none at all for unconstrained learning, or given ones."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.dual.column import Column
 
 
-@dataclass(frozen=True)
-class FixedState:
+class FixedState(NamedTuple):
     """The multipliers, and the last policy seen."""
 
     multipliers: Multipliers
     answer: Column
     settled: bool
-    earning: bool = True
-    infeasible: bool = False  # nobody asks
+
+    @property
+    def earning(self) -> bool:
+        """Reward always counts."""
+        return True
+
+    @property
+    def infeasible(self) -> bool:
+        """Nobody asks."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,9 @@ class Fixed:
         del reward_scale
         return FixedState(self.multipliers or Multipliers.zeros(len(bounds)), start, False)
 
-    def update(self, state: FixedState, seen: Column, best_modified: float) -> FixedState:
+    def update(
+        self, state: FixedState, bounds: Bounds, seen: Column, best_modified: float
+    ) -> FixedState:
         """Keep the multipliers; one policy answers them."""
-        del best_modified
+        del bounds, best_modified
         return FixedState(state.multipliers, seen, True)

@@ -122,7 +122,6 @@ class MasterState:
     earning: bool  # second phase: the bounds can be kept, now reward counts
     slack_price: float
     infeasible: bool
-    bounds: Bounds
     settled: bool = False  # `solve` measures the gap
 
     @property
@@ -169,16 +168,17 @@ class Master:
             np.zeros(len(bounds)),
             np.inf,
             False,
-            self.slack_price * reward_scale * max(1.0, float(start.pair_density.sum())),
+            self.slack_price * reward_scale * max(1.0, float(start.makeup.sum())),
             False,
-            bounds,
         )
         return self._earn(state) if solved.violation <= FEASIBLE else state
 
-    def update(self, state: MasterState, seen: Column, best_modified: float) -> MasterState:
+    def update(
+        self, state: MasterState, bounds: Bounds, seen: Column, best_modified: float
+    ) -> MasterState:
         """Add the policy, solve, and smooth."""
         used = state.multipliers.net
-        bound = state.bounds.worth(state.multipliers) + best_modified
+        bound = bounds.worth(state.multipliers) + best_modified
         if bound < state.best_bound:
             state = replace(state, best_bound=bound, center=used)
         state.program.add(seen, -seen.objective if state.earning else 0.0)
@@ -196,7 +196,7 @@ class Master:
         elif solved.violation > FEASIBLE:
             closed = state.best_bound + solved.cost <= CLOSED * abs(solved.cost)
             state = self._raise_price(state) if closed else state
-        return self._smooth(self._clean_up(state))
+        return self._smooth(self._clean_up(state, len(bounds)))
 
     def _earn(self, state: MasterState) -> MasterState:
         """Begin the second phase."""
@@ -217,8 +217,8 @@ class Master:
         net = share * state.center + (1 - share) * state.solved.prices
         return replace(state, multipliers=Multipliers.from_net(net))
 
-    def _clean_up(self, state: MasterState) -> MasterState:
-        limit = self.pool * (len(state.bounds) + 1)
+    def _clean_up(self, state: MasterState, num_bounds: int) -> MasterState:
+        limit = self.pool * (num_bounds + 1)
         if len(state.columns) <= limit:
             return state
         # Keep the half that was used most recently; the basis is always among it.

@@ -16,39 +16,52 @@ seen from its gradient: `sigma` is exactly the slope of the penalty term, `b_j` 
 An optimum must randomise, and a single greedy policy cannot. With `averaging`, the densities that
 the rule acts on are those of a mixture of all policies so far, and a new policy enters with the
 weight that maximises `L` on the way to it (Frank-Wolfe with exact line search): a policy that
-helps enters with much, one that would swing to the other side with little.
+helps enters with much, one that would swing to the other side with little. Without it, the rule
+acts on the last policy, through a running mean where densities are noisy.
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Float
-from numpy import ndarray as Array
 from scipy.optimize import brentq
 
 from dcrl.constraints import Bounds, Multipliers
 from dcrl.dual.column import Column, mix
 
 
-def relative_violation(bounds: Bounds, value: Float[Array, " m"]) -> Multipliers:
+def relative_violation(bounds: Bounds, seen: Column) -> Multipliers:
     """Return `(rho_min - rho) / rho_min` and `(rho - rho_max) / rho_max`, at most as in Bounds."""
     scale_lower, scale_upper = bounds.scales
-    return Multipliers((bounds.lower - value) / scale_lower, (value - bounds.upper) / scale_upper)
+    error = 0.0 if seen.error is None else seen.error
+    return Multipliers(
+        (bounds.lower - seen.value + error) / scale_lower,
+        (seen.value - bounds.upper + error) / scale_upper,
+    )
 
 
-@dataclass(frozen=True)
-class PiState:
+class PiState(NamedTuple):
     """The integrals, and what the controlled policy does."""
 
     integral: Multipliers
     multipliers: Multipliers
     answer: Column
-    bounds: Bounds
     reward_scale: float
-    earning: bool = True
-    settled: bool = False
-    infeasible: bool = False  # control cannot tell
+
+    @property
+    def earning(self) -> bool:
+        """Reward always counts."""
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Control has no stopping rule of its own."""
+        return False
+
+    @property
+    def infeasible(self) -> bool:
+        """Control cannot tell."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -59,11 +72,13 @@ class Pi:
         proportional: price of a violation of 100 %, in units of the reward's scale.
         integral: how fast a lasting violation raises the price, in the same units per round.
         averaging: control the mixture of all policies, and answer with it; otherwise the last.
+        smoothing: without averaging, the share of the past in the running mean that is acted on.
     """
 
     proportional: float = 1.0
     integral: float = 0.1
     averaging: bool = True
+    smoothing: float = 0.0
 
     def __post_init__(self):
         if not self.proportional > 0:
@@ -72,49 +87,51 @@ class Pi:
             )
         if not self.integral > 0:
             raise ValueError(f"integral must be positive; got {self.integral}.")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must lie in [0, 1); got {self.smoothing}.")
 
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> PiState:
         """Start from the policy that explored and empty integrals."""
         nothing = Multipliers.zeros(len(bounds))
         return PiState(
-            nothing,
-            self._price(nothing, bounds, start.value, reward_scale),
-            start,
-            bounds,
-            reward_scale,
+            nothing, self._price(nothing, bounds, start, reward_scale), start, reward_scale
         )
 
-    def update(self, state: PiState, seen: Column, best_modified: float) -> PiState:
+    def update(self, state: PiState, bounds: Bounds, seen: Column, best_modified: float) -> PiState:
         """Let the new policy in, then move integrals and prices."""
         del best_modified
-        answer = self._let_in(state, seen) if self.averaging else seen
-        error = relative_violation(state.bounds, answer.value)
+        answer = self._let_in(state, bounds, seen) if self.averaging else self._smooth(state, seen)
+        error = relative_violation(bounds, answer)
         gain = self.integral * state.reward_scale
         integral = Multipliers(
-            np.maximum(0.0, state.integral.lower + gain * np.clip(error.lower, -1, 1)),
-            np.maximum(0.0, state.integral.upper + gain * np.clip(error.upper, -1, 1)),
+            (state.integral.lower + gain * error.lower.clip(-1.0, 1.0)).clip(0.0),
+            (state.integral.upper + gain * error.upper.clip(-1.0, 1.0)).clip(0.0),
         )
-        multipliers = self._price(integral, state.bounds, answer.value, state.reward_scale)
-        return PiState(integral, multipliers, answer, state.bounds, state.reward_scale)
+        multipliers = self._price(integral, bounds, answer, state.reward_scale)
+        return PiState(integral, multipliers, answer, state.reward_scale)
 
     def _price(
-        self, integral: Multipliers, bounds: Bounds, value: Array, reward_scale: float
+        self, integral: Multipliers, bounds: Bounds, seen: Column, reward_scale: float
     ) -> Multipliers:
-        error = relative_violation(bounds, value)
+        error = relative_violation(bounds, seen)
         gain = self.proportional * reward_scale
         return Multipliers(
-            np.maximum(0.0, integral.lower + gain * error.lower),
-            np.maximum(0.0, integral.upper + gain * error.upper),
+            (integral.lower + gain * error.lower).clip(0.0),
+            (integral.upper + gain * error.upper).clip(0.0),
         )
 
-    def _let_in(self, state: PiState, seen: Column) -> Column:
+    def _smooth(self, state: PiState, seen: Column) -> Column:
+        past = self.smoothing
+        return seen._replace(value=past * state.answer.value + (1 - past) * seen.value)
+
+    def _let_in(self, state: PiState, bounds: Bounds, seen: Column) -> Column:
         """Mix in `seen` with the weight at which the augmented Lagrangian is greatest."""
         move = seen.value - state.answer.value
         earn = seen.objective - state.answer.objective
 
         def slope(weight: float) -> float:
-            value = state.answer.value + weight * move
-            price = self._price(state.integral, state.bounds, value, state.reward_scale)
+            there = state.answer._replace(value=state.answer.value + weight * move)
+            price = self._price(state.integral, bounds, there, state.reward_scale)
             return earn + float(price.net @ move)
 
         if slope(0.0) <= 0:
