@@ -1,5 +1,6 @@
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from dcrl import load
 from dcrl.presets import choose, settings
 from dcrl.reproduce.runs import finished_rows, identity, run_all
-from dcrl.run import Config, execute, lines, write
+from dcrl.run import Config, commit, execute, lines, write
 
 PARAMETERS = {"points": 10, "lower": 0.1, "seed": 1, "discount": 0.999}
 
@@ -105,3 +106,19 @@ def test_settings_do_not_depend_on_the_network():
         settings("sac")
     assert settings("unconstrained").rounds == 1
     assert settings("cers").dual == "cross_entropy"
+
+
+def test_a_commit_is_dirty_only_where_the_code_differs(tmp_path, monkeypatch):
+    package, results = tmp_path / "dcrl", tmp_path / "results.csv"
+    package.mkdir()
+    code = package / "run.py"
+    code.write_text("")
+    results.write_text("1")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr("dcrl.run.__file__", str(code))
+    results.write_text("2")
+    assert len(commit.__wrapped__()) == 10
+    code.write_text("changed")
+    assert commit.__wrapped__().endswith("-dirty")

@@ -100,22 +100,21 @@ def record(config: Config, world: "World", result: "Result") -> dict[str, Any]:
 
 @functools.cache
 def commit() -> str:
-    """Return the commit the code was run from, or the version of an installed package."""
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        asked = ["git", "-C", str(Path(__file__).parent)]
-        inside = subprocess.run(
-            [*asked, "ls-files", "--error-unmatch", Path(__file__).name],
-            check=False,
-            capture_output=True,
+    """Return the commit the code was run from, or the version of an installed package.
+
+    It is marked dirty where the code differs from that commit; results that differ do not count.
+    """
+    package = str(Path(__file__).parent)
+
+    def git(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["git", "-C", package, *words], check=False, capture_output=True, text=True
         )
-        if inside.returncode == 0:
-            told = subprocess.run(
-                [*asked, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            return told.stdout.strip()
+
+    with contextlib.suppress(OSError):
+        if git("ls-files", "--error-unmatch", Path(__file__).name).returncode == 0:
+            dirty = git("diff", "--quiet", "HEAD", "--", package).returncode != 0
+            return git("rev-parse", "--short=10", "HEAD").stdout.strip() + "-dirty" * dirty
     return version("dcrl")
 
 
