@@ -13,6 +13,10 @@ Three things make it work from a cold start and without wandering:
 - *Smoothing*: the master's prices jump about. The multipliers used are a mean of these and of the
   ones with the best upper bound so far (Wentges smoothing).
 - *Clean-up*: columns that have not been used for long leave the pool.
+
+Densities are estimates, so the last bit of violation, or of the gap, may be more than the columns
+can close. When none has brought anything for many rounds, the master makes do: it turns to reward
+with the violation that is left, and later it stops.
 """
 
 from collections.abc import Sequence
@@ -29,6 +33,8 @@ from dcrl.dual.column import Column, mix
 NEGLIGIBLE = 1e-12  # entries below this are rounding, and would only slow the simplex down
 FEASIBLE = 1e-9  # total relative violation that counts as none
 CLOSED = 1e-3  # relative gap at which violation that is left shows that slack is too cheap
+PATIENCE = 200  # rounds in a row that may bring the master nothing
+PROGRESS = 1e-9  # relative change of its cost that is something
 
 
 class Program:
@@ -122,7 +128,9 @@ class MasterState:
     earning: bool  # second phase: the bounds can be kept, now reward counts
     slack_price: float
     infeasible: bool
-    settled: bool = False  # `solve` measures the gap
+    stale: int = 0  # rounds in a row that brought nothing
+    unavoidable: float = 0.0  # violation that was left when reward began to count
+    settled: bool = False  # no more comes of it; whether the gap is small `solve` measures
 
     @property
     def answer(self) -> Column:
@@ -187,20 +195,27 @@ class Master:
             0 if weight > 0 else rounds + 1
             for weight, rounds in zip(solved.weights, (*state.idle, 0), strict=True)
         )
-        state = replace(state, columns=(*state.columns, seen), idle=idle, solved=solved)
+        gained = state.solved.cost - solved.cost > PROGRESS * (1 + abs(solved.cost))
+        stale = 0 if gained else state.stale + 1
+        state = replace(
+            state, columns=(*state.columns, seen), idle=idle, solved=solved, stale=stale
+        )
         if not state.earning:
-            if solved.violation <= FEASIBLE:
-                return self._earn(state)
             # Weak duality without rewards: every mixture violates by at least `-best_bound`.
             state = replace(state, infeasible=state.best_bound < -FEASIBLE)
-        elif solved.violation > FEASIBLE:
+            if solved.violation <= FEASIBLE or (stale >= PATIENCE and not state.infeasible):
+                return self._earn(state)
+        elif stale >= PATIENCE:
+            state = replace(state, settled=True)
+        elif solved.violation > state.unavoidable + FEASIBLE:
             closed = state.best_bound + solved.cost <= CLOSED * abs(solved.cost)
             state = self._raise_price(state) if closed else state
         return self._smooth(self._clean_up(state, len(bounds)))
 
     def _earn(self, state: MasterState) -> MasterState:
         """Begin the second phase."""
-        state = replace(state, earning=True, best_bound=np.inf)
+        left = state.solved.violation
+        state = replace(state, earning=True, best_bound=np.inf, stale=0, unavoidable=left)
         return self._smooth(self._solve_again(state))
 
     def _raise_price(self, state: MasterState) -> MasterState:
