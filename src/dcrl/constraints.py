@@ -8,7 +8,7 @@ cost vector as the only row (Remark 3 of the paper). `bind` turns any list of th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -16,8 +16,12 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-Bound = float | ArrayLike | Callable[[int], float]
-"""A number for all states, one number per state, or a function of the state's index."""
+if TYPE_CHECKING:
+    from dcrl.density.bases import Basis
+
+Bound = float | ArrayLike | Callable[..., Any]
+"""A number for all, one number per state or basis function, or a function: on tables of a state's
+index, in a feature space of many points at once."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,19 @@ class Density:
     `rho(s) = sum_t gamma^t P(s_t = s)` counts discounted visits, so with a discount near one it
     is the expected number of visits in an episode.
 
+    On a table, `of` weighs states. In a native world with continuous states, `of` names a feature
+    of one to three dimensions and `basis` the functions that its density is measured with; bounds
+    are then densities per unit of the feature, or times where the basis is made of regions.
+
     Args:
-        lower: least density; a number, one per state, or a function of the state's index.
+        lower: least density; a number, one per state or basis function, or a function.
         upper: greatest density, given in the same way.
-        states: the states that are bounded; all of them by default.
-        of: weights, one row per bound: bounds `of @ rho` instead of `rho` itself, for example the
-            total density of a region of states. Then `lower` and `upper` have one entry per row.
+        states: on a table, the states that are bounded; all of them by default.
+        of: on a table, weights, one row per bound: bounds `of @ rho` instead of `rho` itself, for
+            example the total density of a region. In a native world, a function from an observation
+            to the feature; the observation itself by default.
         name: how the bounds are called in reports.
+        basis: in a native world, the functions on the feature space.
 
     >>> Density(lower=0.3, states=[1, 2]).lower
     0.3
@@ -42,8 +52,9 @@ class Density:
     lower: Bound = 0.0
     upper: Bound = np.inf
     states: Sequence[int] | None = None
-    of: ArrayLike | None = None
+    of: ArrayLike | Callable[..., Any] | None = None
     name: str = "density"
+    basis: "Basis | None" = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,8 @@ class Cost:
     """A limit on an expected discounted cost: `sum_s rho(s) cost(s) <= limit`.
 
     Args:
-        cost: the cost of spending one step in a state: a number, one per state, or a function.
+        cost: the cost of spending one step in a state: a number, one per state, or a function; in a
+            native world a function of an observation.
         limit: the greatest expected discounted sum.
         name: how the bound is called in reports.
     """
@@ -102,7 +114,7 @@ class Bounds:
     `slack >= 0` means kept, everywhere in the library.
     """
 
-    basis: scipy.sparse.csr_array  # (m, num_states)
+    basis: scipy.sparse.csr_array  # (m, num_states); of no states where there is no table
     lower: Float[Array, " m"]
     upper: Float[Array, " m"]
     names: tuple[str, ...]
@@ -223,6 +235,11 @@ def bind(
 
 def _bind_density(constraint: Density, num_states: int, state_names: list[str]) -> Bounds:
     what = f"`{constraint.name}`"
+    if constraint.basis is not None or callable(constraint.of):
+        raise ValueError(
+            f"{what} bounds the density of a feature, but this world is a table: give weights of "
+            "states, or none, as `of` and leave `basis` out."
+        )
     if constraint.of is None:
         rows = scipy.sparse.csr_array(scipy.sparse.eye_array(num_states))
         labels = [f"{constraint.name} of {name}" for name in state_names]
