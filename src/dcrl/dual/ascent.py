@@ -60,6 +60,11 @@ class Ascent:
         if not self.step_size > 0:
             raise ValueError(f"step_size must be positive; got {self.step_size}.")
 
+    @property
+    def compiles(self) -> bool:
+        """Yes."""
+        return True
+
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> AscentState:
         """Start from zero."""
         del reward_scale

@@ -1,7 +1,7 @@
 """What a policy does, in the numbers that a dual rule sees."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -13,13 +13,13 @@ from dcrl.constraints import Bounds, Multipliers
 class Column(NamedTuple):
     """One policy, or a mixture of several: value, objective and makeup average in a mixture.
 
-    The fields may be JAX arrays inside a compiled program.
+    The fields are JAX arrays inside a compiled program.
     """
 
-    value: Float[Array, " m"]  # the bounded quantities, `basis @ rho`
-    objective: float  # expected discounted reward, without multipliers
-    makeup: Float[Array, "..."]  # on a table the state-action density; else which policies it mixes
-    error: Float[Array, " m"] | None = None  # the margin asked for against noise in the value
+    value: Any  # (m,) the bounded quantities, `basis @ rho`
+    objective: Any  # expected discounted reward, without multipliers
+    makeup: Any  # on a table the state-action density (s, a); else the share of each kept policy
+    error: Any = None  # (m,) the margin asked for against noise in the value
 
 
 def mix(columns: Sequence[Column], weights: Float[Array, " k"]) -> Column:
@@ -71,6 +71,11 @@ State = TypeVar("State", bound=DualState)
 @runtime_checkable
 class Dual(Protocol[State]):
     """A rule by which multipliers move."""
+
+    @property
+    def compiles(self) -> bool:
+        """Whether updates are plain arithmetic, which a compiled program can contain."""
+        ...
 
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> State:
         """Start from the multipliers zero and the policy that explored."""

@@ -75,6 +75,11 @@ class CrossEntropy:
             if not 0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be finite and >= 0; got {getattr(self, name)}.")
 
+    @property
+    def compiles(self) -> bool:
+        """No: generations belong to the host."""
+        return False
+
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> CrossEntropyState:
         """Draw the first generation."""
         del reward_scale

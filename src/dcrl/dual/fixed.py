@@ -35,6 +35,11 @@ class Fixed:
 
     multipliers: Multipliers | None = None
 
+    @property
+    def compiles(self) -> bool:
+        """Yes."""
+        return True
+
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> FixedState:
         """Start from the given multipliers."""
         del reward_scale

@@ -162,6 +162,11 @@ class Master:
         if self.pool < 2:
             raise ValueError(f"pool must be at least 2; got {self.pool}.")
 
+    @property
+    def compiles(self) -> bool:
+        """No: a linear program belongs to the host."""
+        return False
+
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> MasterState:
         """Start with one column, the policy that explored, and look for feasibility."""
         program = Program(bounds)

@@ -90,6 +90,11 @@ class Pi:
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must lie in [0, 1); got {self.smoothing}.")
 
+    @property
+    def compiles(self) -> bool:
+        """Without averaging, whose line search belongs to the host."""
+        return not self.averaging
+
     def init(self, bounds: Bounds, start: Column, reward_scale: float) -> PiState:
         """Start from the policy that explored and empty integrals."""
         nothing = Multipliers.zeros(len(bounds))
