@@ -1,4 +1,4 @@
-"""The command line: `dcrl tasks`, `dcrl train`, `dcrl evaluate`, `dcrl reproduce`.
+"""The command line: `dcrl tasks`, `train`, `resume`, `evaluate`, `reproduce`.
 
 Only what parses arguments is imported up here, so that help is instant; the work imports JAX.
 """
@@ -9,22 +9,35 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from dcrl.presets import DUALS, METHODS, TASKS, choose, settings
+from dcrl.presets import (
+    DUALS,
+    LEARNERS,
+    METHODS,
+    TASKS,
+    NativeSettings,
+    choose,
+    native_settings,
+    settings,
+)
 
 if TYPE_CHECKING:
+    from dcrl.evaluation import Evaluation
+    from dcrl.native_run import NativeConfig, NativeRun
     from dcrl.result import Result, Round
+    from dcrl.training import Progress
 
 USAGE = """\
 dcrl: say where your agent may spend its time, and get a policy that keeps to it, with a proof.
 
   dcrl tasks                 list the worlds, the methods and the dual rules
-  dcrl train TASK            train on a world, and check the outcome exactly
+  dcrl train TASK            train on a world, and judge the outcome
+  dcrl resume FOLDER         go on with a training that was cut short
   dcrl evaluate FOLDER       drive fresh episodes of a trained policy
   dcrl reproduce NAME        make a published table and its figures again
 
@@ -61,6 +74,78 @@ class TrainExpress:
 
 
 @dataclass(frozen=True)
+class Motor:
+    """The direct-current motor."""
+
+    reference: str = "random"
+    """Speed to follow: random, or sawtooth as in the published code."""
+
+
+@dataclass(frozen=True)
+class Rover:
+    """The Mars rover."""
+
+    upper: float | None = None
+    """Greatest expected discounted time in the dangerous area, in steps; the task's by default."""
+
+
+@dataclass(frozen=True)
+class TrainNative:
+    """Train in a native world, and judge the answers on fresh episodes."""
+
+    method: str = "dcrl"
+    """One of: dcrl, unconstrained."""
+    learner: str = "ppo"
+    """One of: ppo, trpo, ddpg."""
+    dual: str = "pi"
+    """How multipliers move: pi, ascent or master."""
+    seeds: int = 1
+    """How many trainings, side by side."""
+    seed: int = 0
+    """The first of their seeds."""
+    rounds: int | None = None
+    """Turns of Algorithm 1."""
+    lanes: int | None = None
+    """Episodes side by side in each round."""
+    margin: float | None = None
+    """Standard errors of the density that the bounds are tightened by."""
+    average: int | None = None
+    """Policies in the answer, from the ends of the last chunks of rounds."""
+    episodes: int | None = None
+    """Fresh episodes that judge each answer."""
+    out: Path | None = None
+    """Folder of the run; by default a new one under runs/."""
+    json: bool = False
+    """Print the records, one per seed, as the last line, for scripts."""
+
+
+@dataclass(frozen=True)
+class TrainMotor:
+    """Train on the motor, and judge the answers on fresh episodes."""
+
+    world: tyro.conf.OmitArgPrefixes[Motor] = field(default_factory=Motor)
+    training: tyro.conf.OmitArgPrefixes[TrainNative] = field(default_factory=TrainNative)
+
+
+@dataclass(frozen=True)
+class TrainRover:
+    """Train on the rover, and judge the answers on fresh episodes."""
+
+    world: tyro.conf.OmitArgPrefixes[Rover] = field(default_factory=Rover)
+    training: tyro.conf.OmitArgPrefixes[TrainNative] = field(default_factory=TrainNative)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a training in a native world that was cut short, to the same outcome."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    json: bool = False
+    """Print the records, one per seed, as the last line, for scripts."""
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """Drive fresh episodes of a trained policy, and judge every bound."""
 
@@ -74,6 +159,8 @@ class Evaluate:
     """Probability that all intervals hold together."""
     guaranteed: bool = False
     """Intervals that hold for every number of episodes, which are wider."""
+    interval: str | None = None
+    """In native worlds, one of: student, betting, bernstein, clopper-pearson."""
     json: bool = False
     """Print the outcome as the last line, for scripts."""
 
@@ -119,11 +206,18 @@ def _dispatch(words: list[str]) -> None:
 
         print(__version__)
         return
-    command = choose("command", words.pop(0), ("tasks", "train", "evaluate", "reproduce"))
+    command = choose("command", words.pop(0), ("tasks", "train", "resume", "evaluate", "reproduce"))
     if command == "tasks":
         _tasks()
     elif command == "train":
-        _named(words, "train", TASKS, {"express": (TrainExpress, _train_express)})
+        handlers: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
+            "express": (TrainExpress, _train_express),
+            "motor": (TrainMotor, lambda o: _train_native("motor", o.world, o.training)),
+            "rover": (TrainRover, lambda o: _train_native("rover", o.world, o.training)),
+        }
+        _named(words, "train", TASKS, handlers)
+    elif command == "resume":
+        _resume(tyro.cli(Resume, prog="dcrl resume", args=words))
     elif command == "evaluate":
         _evaluate(tyro.cli(Evaluate, prog="dcrl evaluate", args=words))
     else:
@@ -150,7 +244,13 @@ def _named(
 
 
 def _tasks() -> None:
-    for title, entries in (("tasks", TASKS), ("methods", METHODS), ("dual rules", DUALS)):
+    listed = (
+        ("tasks", TASKS),
+        ("methods", METHODS),
+        ("dual rules", DUALS),
+        ("learners, in native worlds", LEARNERS),
+    )
+    for title, entries in listed:
         print(f"{title}:")
         for name, text in entries.items():
             print(f"  {name:14} {text}")
@@ -260,12 +360,151 @@ def _bracket(lower: float | None, upper: float | None) -> str:
     return f"the optimum lies {least} {-lower:.6g}, {source}"
 
 
+def _changed(plain: NativeSettings, options: TrainNative) -> NativeSettings:
+    """Return settings with what was asked for."""
+    names = ("rounds", "lanes", "margin", "average", "episodes")
+    asked = {name: getattr(options, name) for name in names}
+    return dataclasses.replace(plain, **{k: v for k, v in asked.items() if v is not None})
+
+
+def _train_native(task: str, world: Any, options: TrainNative) -> None:
+    chosen = native_settings(task, options.method, options.learner, options.dual)
+    chosen = _changed(chosen, options)
+    if options.seeds < 1:
+        raise ValueError(f"seeds must be at least 1; got {options.seeds}.")
+    use_compilation_cache()
+    from dcrl.native_run import NativeConfig
+
+    given = {name: x for name, x in dataclasses.asdict(world).items() if x is not None}
+    seeds = tuple(range(options.seed, options.seed + options.seeds))
+    config = NativeConfig(task, given, chosen, seeds)
+    refuse(config)  # bad settings are told before a folder is made
+    rule = chosen.dual if chosen.method == "dcrl" else chosen.method
+    name = "-".join([task, *map(str, given.values()), chosen.learner, rule, f"{options.seed}"])
+    _run_native(config, options.out or _fresh(Path("runs"), name), options.json, resumed=False)
+
+
+def _resume(options: Resume) -> None:
+    use_compilation_cache()
+    from dcrl.native_run import unfinished
+
+    _run_native(unfinished(options.folder), options.folder, options.json, resumed=True)
+
+
+def refuse(config: "NativeConfig") -> None:
+    """Build everything that can refuse bad settings."""
+    from dcrl.drive import refuse_segments
+    from dcrl.gauge import bind_features
+    from dcrl.presets import build_native
+
+    env, chosen = config.env(), config.settings
+    build_native(chosen)
+    bind_features(env.constraints, env)
+    refuse_segments(env, chosen.lanes, chosen.steps or env.horizon)
+
+
+def _run_native(config: "NativeConfig", folder: Path, as_json: bool, *, resumed: bool) -> None:
+    from rich.console import Console
+
+    from dcrl.native_run import execute_native
+
+    console = Console(stderr=True)
+    with console.status("compiling ... (cached for the next time)") as status:
+        outcome, judged, rows = execute_native(
+            config,
+            folder,
+            _NativeProgress(config, status.update),
+            lambda stage: status.update(stage),
+            resumed=resumed,
+        )
+    for trained in outcome:
+        if trained.ended:
+            print(f"dcrl: {trained.message}", file=sys.stderr)
+    _report_native(config, judged, rows, folder)
+    if as_json:
+        print(json.dumps(rows))
+
+
+class _NativeProgress:
+    """One line that says how far the seeds have come."""
+
+    def __init__(self, config: "NativeConfig", show: Callable[[str], None]):
+        from dcrl.gauge import bind_features
+
+        env, chosen = config.env(), config.settings
+        self._show, self._rounds = show, chosen.rounds
+        self._steps = chosen.lanes * (chosen.steps or env.horizon)
+        self._bounds = bind_features(env.constraints, env).bounds
+
+    def __call__(self, everyone: Sequence["Progress"], seconds: float) -> None:
+        import numpy as np
+
+        rows = [(p.rows[-1], k) for p in everyone for k in range(len(p.seeds))]
+        slack = [self._bounds.worst_slack(np.asarray(row.value[k], float)) for row, k in rows]
+        objective = [float(row.objective[k]) for row, k in rows]
+        done = sum(len(p.rows) * len(p.seeds) for p in everyone)
+        self._show(
+            f"round {len(everyone[0].rows):,} of {self._rounds:,}  "
+            f"objective {np.mean(objective):.4g}  worst slack {min(slack):+.1%}  "
+            f"{done * self._steps / max(seconds, 1e-9):,.0f} steps/s"
+        )
+
+
+def _report_native(
+    config: "NativeConfig",
+    judged: Sequence["Evaluation"],
+    rows: Sequence[dict[str, Any]],
+    folder: Path,
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("seed", "objective", "interval", "bounds", "worst slack", "not below"):
+        table.add_column(name, justify="left" if name == "bounds" else "right")
+    for row, outcome in zip(rows, judged, strict=True):
+        table.add_row(
+            str(row["seed"]),
+            f"{row['objective']:.5g}",
+            f"[{row['objective_low']:.5g}, {row['objective_high']:.5g}]",
+            _counted(outcome),
+            f"{row['worst_slack']:+.1%}",
+            f"{row['worst_slack_low']:+.1%}",
+        )
+    console = Console(width=max(Console().width, 100))
+    console.print(table)
+    first = rows[0]
+    if first["referee"] is not None:
+        console.print(
+            f"referee      {first['referee']:.5g}  (docs/{config.task}.md says what it is)"
+        )
+    tail = judged[0].tail
+    if tail > 0:
+        console.print(f"tail         {tail:.3g} of discounted time lies beyond the horizon")
+    console.print(
+        f"effort       {first['steps']:,} steps per seed, {first['seconds']:.1f} s for all seeds "
+        f"and {first['compile_seconds']:.1f} s to compile"
+    )
+    console.print(f"kept in      {folder}")
+
+
+def _counted(outcome: "Evaluation") -> str:
+    """Say how many bounds are kept, broken and undecided."""
+    each = outcome.verdicts
+    return ", ".join(f"{each.count(verdict)} {verdict}" for verdict in sorted(set(each)))
+
+
 def _evaluate(options: Evaluate) -> None:
     use_compilation_cache()
     from dcrl.evaluation import evaluate
-    from dcrl.run import TOLERANCE, load
+    from dcrl.run import TOLERANCE, Run, load
 
     run = load(options.folder)
+    if not isinstance(run, Run):
+        _evaluate_native(options, run)
+        return
+    if options.interval is not None:
+        raise ValueError("--interval is for native worlds; on tables there is --guaranteed.")
     outcome = evaluate(
         run.config.world(),
         run.policy,
@@ -276,12 +515,11 @@ def _evaluate(options: Evaluate) -> None:
         tolerance=TOLERANCE,
     )
     low, mean, high = (float(limit[0]) for limit in outcome.objective)
-    verdicts = outcome.verdicts
     print(
         f"{options.vans:,} fresh episodes, intervals that hold together at {options.confidence:g}"
     )
     print(f"objective     {mean:.5g}  [{low:.5g}, {high:.5g}]")
-    print(f"bounds        {', '.join(f'{verdicts.count(v)} {v}' for v in sorted(set(verdicts)))}")
+    print(f"bounds        {_counted(outcome)}")
     print(f"worst slack   {outcome.worst_slack:+.3%}, not below {outcome.worst_slack_low:+.3%}")
     if options.json:
         row = {
@@ -293,6 +531,46 @@ def _evaluate(options: Evaluate) -> None:
             "episodes": outcome.episodes,
         }
         print(json.dumps(row))
+
+
+def _evaluate_native(options: Evaluate, run: "NativeRun") -> None:
+    from dcrl.evaluation import evaluate_mixture
+
+    if options.guaranteed and options.interval is None:
+        interval = "betting"
+    else:
+        interval = options.interval or "student"
+    judged: list[Evaluation] = []
+    rows: list[dict[str, Any]] = []
+    for answer, old in zip(run.answers, run.records, strict=True):
+        outcome = evaluate_mixture(
+            run.config.env(),
+            run.learner,
+            answer.policies,
+            answer.weights,
+            key=options.seed + answer.seed,
+            vans=options.vans,
+            confidence=options.confidence,
+            interval=interval,
+        )
+        judged.append(outcome)
+        fresh = {
+            "objective": float(outcome.objective.estimate[0]),
+            "objective_low": float(outcome.objective.low[0]),
+            "objective_high": float(outcome.objective.high[0]),
+            "worst_slack": outcome.worst_slack,
+            "worst_slack_low": outcome.worst_slack_low,
+            "verdict": outcome.verdict,
+            "episodes": outcome.episodes,
+        }
+        rows.append({**old, **fresh})
+    print(
+        f"{options.vans:,} fresh episodes per seed, {interval} intervals that hold together at "
+        f"{options.confidence:g}"
+    )
+    _report_native(run.config, judged, rows, options.folder)
+    if options.json:
+        print(json.dumps(rows))
 
 
 def _reproduce_express(options: ReproduceExpress) -> None:

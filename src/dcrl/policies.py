@@ -1,7 +1,7 @@
 """How actions are drawn: distributions for continuous, discrete and mixed action spaces.
 
-A continuous action is drawn in units of its range: -1 is the low end, 1 the high end, and what is
-drawn beyond is cut off by the world, not by the policy (`to_world`).
+A continuous action is drawn in units of its range: its mean lies between -1, the low end, and 1,
+the high end; what is drawn beyond is cut off by the world, not by the policy (`to_world`).
 """
 
 import functools
@@ -122,12 +122,12 @@ def distribution(
     """Return the distribution that a network's output means."""
     match actions:
         case Box():
-            return Gaussian(output, log_std)
+            return Gaussian(jnp.tanh(output), log_std)
         case Discrete():
             return Categorical(output)
         case Mixed():
             split = actions.choice.outputs
-            return Joint(Categorical(output[:split]), Gaussian(output[split:], log_std))
+            return Joint(Categorical(output[:split]), Gaussian(jnp.tanh(output[split:]), log_std))
 
 
 @functools.singledispatch

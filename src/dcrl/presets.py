@@ -4,27 +4,39 @@ Nothing heavy is imported until something is built, so that `dcrl --help` answer
 """
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dcrl.envs.native import Env
     from dcrl.tabular.model import World
 
 TASKS = {
     "express": "express delivery: vans that pass every service point often enough",
+    "motor": "a direct-current motor that follows a speed and should rarely run hot",
+    "rover": "a Mars rover that saves energy and should hurry through a dangerous area",
 }
+
+TABLES = ("express",)
+"""Tasks with a table of states; the others are native worlds with continuous ones."""
 
 METHODS = {
     "dcrl": "density constrained reinforcement learning; --dual says how multipliers move",
-    "cers": "cross-entropy search over multipliers, the paper's baseline",
+    "cers": "cross-entropy search over multipliers, the paper's baseline (tables only)",
     "unconstrained": "the learner alone, no bounds",
 }
 
 DUALS = {
-    "master": "a linear program over all policies so far; certified",
-    "pi": "proportional-integral control with averaging; no oscillation",
+    "master": "a linear program over all policies so far; on tables certified",
+    "pi": "proportional-integral control; no oscillation",
     "ascent": "projected gradient ascent, as published",
+}
+
+LEARNERS = {
+    "ppo": "proximal policy optimisation",
+    "trpo": "trust-region policy optimisation",
+    "ddpg": "deep deterministic policy gradients, the paper's learner",
 }
 
 
@@ -82,11 +94,94 @@ def settings(method: str = "dcrl", dual: str = "master") -> Settings:
 
 
 def make_world(task: str, **parameters: Any) -> "World":
-    """Build the world of a task."""
-    choose("task", task, TASKS)
+    """Build the world of a task with a table."""
+    choose("task", task, TABLES)
     from dcrl.envs.express import express
 
     return express(**parameters)
+
+
+@dataclass(frozen=True)
+class NativeSettings:
+    """Everything that decides a training in a native world, besides the world and the seeds."""
+
+    method: str = "dcrl"
+    learner: str = "ppo"
+    dual: str = "pi"
+    learning: Mapping[str, Any] = field(default_factory=dict)  # of the learner, not its defaults
+    pricing: Mapping[str, Any] = field(default_factory=dict)  # of the dual rule, not its defaults
+    rounds: int = 200
+    lanes: int = 1024
+    steps: int | None = None  # of a segment; the whole episode if none are given
+    margin: float = 2.0  # standard errors
+    average: int = 10  # policies in the answer
+    together: int = 1  # seeds per program
+    episodes: int = 4096  # fresh ones, to judge by
+
+
+def native_settings(
+    task: str, method: str = "dcrl", learner: str = "ppo", dual: str = "pi"
+) -> NativeSettings:
+    """Return the settings of a method on a task, the same for all seeds."""
+    choose("task", task, [name for name in TASKS if name not in TABLES])
+    choose("method", method, [name for name in METHODS if name != "cers"])
+    choose("learner", learner, LEARNERS)
+    choose("dual", dual, DUALS)
+    pricing = {
+        "pi": {"proportional": 3.0, "integral": 0.1, "averaging": False},
+        "ascent": {"step_size": 1e-5 if task == "motor" else 1e-2},
+        "master": {},
+    }
+    learning, shape = _LEARNING[task, learner]
+    free = method == "unconstrained"
+    return NativeSettings(
+        method,
+        learner,
+        "none" if free else dual,
+        learning,
+        {} if free else pricing[dual],
+        **shape,
+    )
+
+
+_LEARNING: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
+    ("motor", "ppo"): ({"discount": 0.95, "cool": 50.0}, {"lanes": 1920, "steps": 200}),
+    ("motor", "trpo"): ({"discount": 0.95}, {"lanes": 1920, "steps": 200}),
+    ("motor", "ddpg"): ({"discount": 0.95}, {"lanes": 1920, "steps": 200, "together": 5}),
+    ("rover", "ppo"): ({}, {"lanes": 512}),
+    ("rover", "trpo"): ({}, {"lanes": 512}),
+    ("rover", "ddpg"): ({}, {"lanes": 512, "together": 5}),
+}
+"""Per task and learner: its settings, and how the world is driven."""
+
+
+def make_env(task: str, **parameters: Any) -> "Env":
+    """Build a native world."""
+    from dcrl.envs.motor import Motor
+    from dcrl.envs.rover import Rover
+
+    return {"motor": Motor, "rover": Rover}[task](**parameters)
+
+
+def build_native(chosen: NativeSettings) -> dict[str, Any]:
+    """Return the keyword arguments of `train` for these settings."""
+    from dcrl.dual import Ascent, Fixed, Master, Pi
+    from dcrl.learners.ddpg import DDPG
+    from dcrl.learners.ppo import PPO
+    from dcrl.learners.trpo import TRPO
+
+    duals = {"none": Fixed, "master": Master, "pi": Pi, "ascent": Ascent}
+    learners = {"ppo": PPO, "trpo": TRPO, "ddpg": DDPG}
+    return {
+        "learner": learners[chosen.learner](**chosen.learning),
+        "dual": duals[chosen.dual](**chosen.pricing),
+        "rounds": chosen.rounds,
+        "lanes": chosen.lanes,
+        "steps": chosen.steps,
+        "margin": chosen.margin,
+        "average": chosen.average,
+        "together": chosen.together,
+    }
 
 
 def build(chosen: Settings) -> dict[str, Any]:

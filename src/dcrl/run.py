@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from dcrl.presets import Settings, build, make_world
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dcrl.native_run import NativeRun
     from dcrl.result import Result, Round
     from dcrl.tabular.model import World
 
@@ -74,7 +75,7 @@ def record(config: Config, world: "World", result: "Result") -> dict[str, Any]:
     outside = [row.worst_slack < 0 for row in result.history]
     return {
         "task": config.task,
-        "variant": " ".join(f"{name}={value}" for name, value in config.parameters.items()),
+        "variant": variant(config.parameters),
         "method": config.settings.method,
         "learner": "q_learning",
         "dual": config.settings.dual,
@@ -96,6 +97,11 @@ def record(config: Config, world: "World", result: "Result") -> dict[str, Any]:
         "status": result.status.name,
         "repaired": result.repaired,
     }
+
+
+def variant(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters of a world in one line."""
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 @functools.cache
@@ -207,18 +213,19 @@ def write(path: Path, content: bytes) -> None:
         raise ValueError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def load(folder: str | Path) -> Run:
+def load(folder: str | Path) -> "Run | NativeRun":
     """Read a finished run back."""
     folder = Path(folder)
-    missing = [
-        name
-        for name in ("config.json", "policy.safetensors", "record.json")
-        if not (folder / name).is_file()
-    ]
+    missing = [name for name in ("config.json", "record.json") if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is not a finished run: it has no {', '.join(missing)}.")
     try:
-        config = Config.from_json(json.loads((folder / "config.json").read_text()))
+        data = json.loads((folder / "config.json").read_text())
+        if "seeds" in data:
+            from dcrl.native_run import load_native
+
+            return load_native(folder)
+        config = Config.from_json(data)
         row = json.loads((folder / "record.json").read_text())
         arrays = load_file(folder / "policy.safetensors")
         return Run(

@@ -9,6 +9,7 @@ rounds ago; with a magnet, policies move slowly even while multipliers swing. Th
 advantages have mean zero and unit spread, so the size of multipliers does not matter.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -66,6 +67,7 @@ class PPO:
         hidden: widths of the actor's layers.
         hidden_critic: widths of the critic's.
         learning_rate: of Adam.
+        cool: rounds after which the learning rate has halved, falling as `1 / (1 + rounds / cool)`.
         epochs: passes over the experience of a round.
         minibatches: parts of it, cut by lanes.
         clip: how far a ratio may move to its advantage.
@@ -81,8 +83,9 @@ class PPO:
     hidden: Sequence[int] = (32, 32)
     hidden_critic: Sequence[int] = (32, 32)
     learning_rate: float = 1e-3
+    cool: float = math.inf
     epochs: int = 4
-    minibatches: int = 8
+    minibatches: int = 32
     clip: float = 0.2
     magnet: float = 0.0
     recentre: int = 20
@@ -144,7 +147,11 @@ class PPO:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(self.learning_rate, eps=1e-5))
+        def rate(step: Any) -> Any:
+            rounds = step // (self.epochs * self.minibatches)
+            return self.learning_rate / (1 + rounds / self.cool)
+
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, eps=1e-5))
 
     def _bounded(self, weights: Any) -> Any:
         """Keep the spread of actions within its limits."""
