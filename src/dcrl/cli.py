@@ -4,6 +4,7 @@ Only what parses arguments is imported up here, so that help is instant; the wor
 """
 
 import dataclasses
+import importlib
 import json
 import os
 import sys
@@ -160,7 +161,7 @@ class Evaluate:
     guaranteed: bool = False
     """Intervals that hold for every number of episodes, which are wider."""
     interval: str | None = None
-    """In native worlds, one of: student, betting, bernstein, clopper-pearson."""
+    """In native worlds: student, bootstrap, betting, bernstein or clopper-pearson."""
     json: bool = False
     """Print the outcome as the last line, for scripts."""
 
@@ -182,6 +183,21 @@ class ReproduceExpress:
     """Only these rows, of: master, pi, ascent, cers, unconstrained."""
     only_report: bool = False
     """Run nothing; make table and figures from what is there."""
+
+
+@dataclass(frozen=True)
+class ReproduceNative:
+    """Make the tables and figures of a native world again.
+
+    Finished trainings are kept under runs/, so the command can be stopped and started again.
+    """
+
+    quick: bool = False
+    """Two seeds, few rounds: to see that it works, not for its figures."""
+    out: Path | None = None
+    """Folder of the results; results/NAME by default, results/NAME-quick if quick."""
+    only_report: bool = False
+    """Train nothing; make tables and figures from what is there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -221,7 +237,11 @@ def _dispatch(words: list[str]) -> None:
     elif command == "evaluate":
         _evaluate(tyro.cli(Evaluate, prog="dcrl evaluate", args=words))
     else:
-        _named(words, "reproduce", TASKS, {"express": (ReproduceExpress, _reproduce_express)})
+        handlers = {
+            "express": (ReproduceExpress, _reproduce_express),
+            "motor": (ReproduceNative, lambda o: _reproduce_native("motor", o)),
+        }
+        _named(words, "reproduce", TASKS, handlers)
 
 
 def _named(
@@ -584,3 +604,9 @@ def _reproduce_express(options: ReproduceExpress) -> None:
         methods=options.methods,
         only_report=options.only_report,
     )
+
+
+def _reproduce_native(task: str, options: ReproduceNative) -> None:
+    use_compilation_cache()
+    module = importlib.import_module(f"dcrl.reproduce.{task}")
+    module.reproduce(quick=options.quick, out=options.out, only_report=options.only_report)

@@ -76,19 +76,23 @@ class Cost:
 Constraint = Density | Cost
 
 
+Prices = Float[Any, " m"]
+"""A NumPy array, or a JAX array inside a compiled program."""
+
+
 class Multipliers(NamedTuple):
     """The price of each bound: `sigma_lower` rewards visits, `sigma_upper` charges for them."""
 
-    lower: Float[Array, " m"]
-    upper: Float[Array, " m"]
+    lower: Prices
+    upper: Prices
 
     @property
-    def net(self) -> Float[Array, " m"]:
+    def net(self) -> Prices:
         """`sigma_lower - sigma_upper`: what one unit of density at each bound is worth."""
         return self.lower - self.upper
 
     @classmethod
-    def from_net(cls, net: Float[Array, " m"]) -> "Multipliers":
+    def from_net(cls, net: Prices) -> "Multipliers":
         """Split a net price by its sign; at an optimum at most one side of a bound is active."""
         return cls(np.maximum(net, 0.0), np.maximum(-net, 0.0))
 

@@ -13,7 +13,14 @@ from jaxtyping import Float, PRNGKeyArray
 from numpy import ndarray as Array
 
 from dcrl.constraints import Bounds
-from dcrl.density.intervals import Interval, bernstein, betting, clopper_pearson, student
+from dcrl.density.intervals import (
+    Interval,
+    bernstein,
+    betting,
+    bootstrap,
+    clopper_pearson,
+    student,
+)
 from dcrl.drive import Lanes, drive
 from dcrl.envs.native import Env
 from dcrl.gauge import Gauge, bind_features
@@ -151,7 +158,7 @@ def evaluate(
     )
 
 
-INTERVALS = ("student", "betting", "bernstein", "clopper-pearson")
+INTERVALS = ("student", "bootstrap", "betting", "bernstein", "clopper-pearson")
 SEGMENT = 500  # steps of one compiled piece of an episode
 
 
@@ -179,8 +186,9 @@ def evaluate_mixture(
         vans: episodes.
         confidence: probability that all intervals of the bounds hold together; it is shared out
             evenly among the sides that are bounded (Bonferroni).
-        interval: `student`, right for many episodes; `betting`, `bernstein` or `clopper-pearson`
-            (of the state at a time drawn by the discount), which hold for every number of them.
+        interval: `student`, right for many episodes; `bootstrap`, for pictures; `betting`,
+            `bernstein` or `clopper-pearson` (of the state at a time drawn by the discount), which
+            hold for every number of them.
         tolerance: absolute violation that counts as none.
         lanes: episodes side by side.
     """
@@ -254,9 +262,9 @@ def _whole_episodes(
         before = Lanes(state, jnp.full(lanes, segment * steps), jnp.zeros(lanes, bool))
         seen, after = drive(key, env, functools.partial(learner.act, policy), before, steps)
         time = segment * steps + jnp.arange(steps)
-        mask = seen.alive & alive
+        mask = seen.alive & alive[None, :]
         weight = env.discount ** time[:, None] * mask
-        at_stop = (time[:, None] == stop) & mask
+        at_stop = (time[:, None] == stop[None, :]) & mask
         by_lane = jax.vmap(gauge.measure, in_axes=1)
         total = _Episodes(
             total.value + by_lane(seen.observation, weight),
@@ -281,8 +289,8 @@ def _whole_episodes(
 
 
 def _interval(name: str, env: Env, gauge: Gauge, seen: _Episodes, confidence: float) -> Interval:
-    if name == "student":
-        return student(seen.value, confidence)
+    if name in ("student", "bootstrap"):
+        return (student if name == "student" else bootstrap)(seen.value, confidence)
     peak = np.concatenate([np.zeros(0), *(part.basis.peak for part in gauge.parts)])
     if not np.isfinite(peak).all():
         raise ValueError(

@@ -118,7 +118,7 @@ def execute_native(
     if folder is not None:
         if missed:
             raise ValueError(f"{missed} The training is done, but it could not be kept.")
-        write(folder / "history.safetensors", save(_history(outcome)))
+        write(folder / "history.safetensors", save(_history(outcome, judged)))
         write(folder / "policies.safetensors", save(_policies(outcome)))
         write(folder / "record.json", json.dumps(rows, indent=2).encode())
     return outcome, judged, rows
@@ -174,7 +174,9 @@ class Answer:
     seed: int
     policies: tuple[Any, ...]
     weights: Float[Array, " k"]
-    history: dict[str, Array]  # per round: objective, value, error, net, and what the learner told
+    history: dict[str, Array]
+    """Per round: objective, value, error, net, and what the learner told; and what the fresh
+    episodes say of each bound, as `judged.low`, `judged.estimate` and `judged.high`."""
 
 
 @dataclass(frozen=True)
@@ -273,9 +275,11 @@ def _finite(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _history(outcome: Sequence[Trained]) -> dict[str, Array]:
+def _history(outcome: Sequence[Trained], judged: Sequence[Evaluation]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
-    for trained in outcome:
+    for trained, evaluation in zip(outcome, judged, strict=True):
+        for side, limit in evaluation.value._asdict().items():
+            arrays[f"{trained.seed}.judged.{side}"] = np.asarray(limit)
         names = ("objective", "value", "error", "net")
         columns = {name: [getattr(row, name) for row in trained.rows] for name in names}
         for name in trained.rows[0].info._fields:

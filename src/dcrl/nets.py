@@ -53,13 +53,6 @@ class MLP(eqx.Module):
         return last.weight @ x + last.bias
 
 
-def count_parameters(net: eqx.Module) -> int:
-    """Return how many numbers are learned; statistics of observations are none."""
-    frozen = jax.tree.leaves(net, is_leaf=lambda leaf: isinstance(leaf, Statistics))
-    learned = [leaf for leaf in frozen if eqx.is_inexact_array(leaf)]
-    return sum(leaf.size for leaf in learned)
-
-
 class Statistics(NamedTuple):
     """Mean and variance of everything seen so far, per entry."""
 
@@ -74,15 +67,15 @@ class Statistics(NamedTuple):
 
     def add(self, samples: Float[JaxArray, "b n"], weights: Float[JaxArray, " b"]) -> "Statistics":
         """Merge weighted samples (Chan, Golub and LeVeque 1979)."""
-        fresh = jnp.maximum(jnp.sum(weights), 1e-8)
-        mean = weights @ samples / fresh
-        variance = weights @ (samples - mean[None]) ** 2 / fresh
-        total = self.weight + fresh
-        shift = mean - self.mean
+        fresh = jnp.sum(weights)
+        mean = weights @ samples / jnp.maximum(fresh, 1e-8)
+        variance = weights @ (samples - mean[None]) ** 2 / jnp.maximum(fresh, 1e-8)
         # What was there before the first sample weighs nothing.
-        merged = (self.weight * self.variance + fresh * variance) / total
-        merged = merged + shift**2 * self.weight * fresh / total**2
-        return Statistics(self.mean + shift * fresh / total, merged, total)
+        total = self.weight + fresh
+        share = fresh / jnp.maximum(total, 1e-8)
+        shift = mean - self.mean
+        merged = (1 - share) * self.variance + share * variance + share * (1 - share) * shift**2
+        return Statistics(self.mean + share * shift, merged, total)
 
     def normalise(self, x: Float[JaxArray, " n"]) -> Float[JaxArray, " n"]:
         """Return `x` with mean zero and variance one, cut off at ten standard deviations."""
@@ -129,7 +122,8 @@ class Critic(eqx.Module):
     unit: Float[JaxArray, ""]  # their standard deviation
 
     def __init__(self, key: PRNGKeyArray, inputs: int, hidden: Sequence[int]):
-        self.net = MLP(key, (inputs, *hidden, 1))
+        # Nothing is worth anything at first, whatever the unit will be.
+        self.net = MLP(key, (inputs, *hidden, 1), last_gain=0.0)
         self.seen = Statistics.start(inputs)
         self.middle, self.unit = jnp.zeros(()), jnp.ones(())
 
@@ -145,12 +139,13 @@ class Critic(eqx.Module):
         """Return what the network should say for a value."""
         return (value - self.middle) / self.unit
 
-    def rescaled(
-        self, mean: Float[JaxArray, ""], std: Float[JaxArray, ""], share: float = 0.3
-    ) -> "Critic":
-        """Move the unit a `share` of the way to that of new returns; values stay as they are."""
+    def rescaled(self, mean: Float[JaxArray, ""], std: Float[JaxArray, ""]) -> "Critic":
+        """Move the unit towards that of new returns, at first all the way; values stay."""
+        share = jnp.where(self.seen.weight > 0, 0.3, 1.0)
         middle = self.middle + share * (mean - self.middle)
-        unit = self.unit + share * (jnp.maximum(std, 1e-6) - self.unit)
+        # Returns that are all alike have no spread, but still a size.
+        size = jnp.maximum(std, 0.01 * jnp.abs(mean) + 1e-8)
+        unit = self.unit + share * (size - self.unit)
         *inner, last = self.net.layers
         weight = last.weight * self.unit / unit
         bias = (self.unit * last.bias + self.middle - middle) / unit
@@ -172,3 +167,8 @@ def learnable(net: eqx.Module) -> eqx.Module:
             jax.tree.map(lambda _: False, getattr(mask, name)),
         )
     return mask
+
+
+def count_parameters(net: eqx.Module) -> int:
+    """Return how many numbers a network learns."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(net, learnable(net))))

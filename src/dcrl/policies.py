@@ -28,8 +28,13 @@ class Box:
     high: tuple[float, ...]
 
     def __post_init__(self):
-        if len(self.low) != len(self.high) or not all(np.less(self.low, self.high)):
-            raise ValueError(f"a box needs low < high; got {self.low} and {self.high}.")
+        finite = bool(np.isfinite([*self.low, *self.high]).all())
+        same = 0 < len(self.low) == len(self.high)
+        if not (finite and same and all(np.less(self.low, self.high))):
+            raise ValueError(
+                f"a box needs low < high; got {self.low} and {self.high}. Both must be finite, and "
+                "of the same length."
+            )
 
     @property
     def outputs(self) -> int:

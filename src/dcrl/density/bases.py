@@ -119,13 +119,8 @@ def fine_grid(low: ArrayLike, high: ArrayLike) -> tuple[Array, Array]:
     return where, np.full(len(where), np.prod((high - low) / count))
 
 
-def integrate(
-    project: Callable[[JaxArray, JaxArray], JaxArray],
-    bound: BoundFunction,
-    where: Float[Array, "q k"],
-    weights: Float[Array, " q"],
-) -> Float[Array, " m"]:
-    """Return the integrals of a bound by quadrature, infinite where the bound is anywhere."""
+def bound_at(bound: BoundFunction, where: Float[Array, "q k"]) -> Float[Array, " q"]:
+    """Return a bound at some points, after checking that it gives numbers there."""
     values = np.asarray(bound(where), float)
     if values.shape != (len(where),):
         raise ValueError(
@@ -135,6 +130,17 @@ def integrate(
     if np.isnan(values).any():
         at = where[int(np.argmax(np.isnan(values)))].tolist()
         raise ValueError(f"a bound must be a number everywhere; at {at} it is NaN.")
+    return values
+
+
+def integrate(
+    project: Callable[[JaxArray, JaxArray], JaxArray],
+    bound: BoundFunction,
+    where: Float[Array, "q k"],
+    weights: Float[Array, " q"],
+) -> Float[Array, " m"]:
+    """Return the integrals of a bound by quadrature, infinite where the bound is anywhere."""
+    values = bound_at(bound, where)
     with jax.enable_x64(True):
 
         def total(of: Array) -> Array:

@@ -10,7 +10,13 @@ from jax import Array as JaxArray
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
-from dcrl.density.bases import BoundFunction, check_limits, check_points, transpose
+from dcrl.density.bases import (
+    BoundFunction,
+    bound_at,
+    check_limits,
+    check_points,
+    transpose,
+)
 from dcrl.density.hat import Hat
 from dcrl.density.kernels import KERNELS
 from dcrl.presets import choose
@@ -106,7 +112,7 @@ class Kernels:
         weights = reduce(np.multiply.outer, [weight * reach] * dimension).ravel() * profile
         weights = weights / weights.sum()
         used = weights > 0
-        values = np.array([bound(self._folded(node, offsets[used])) for node in nodes])
+        values = np.array([bound_at(bound, self._folded(node, offsets[used])) for node in nodes])
         infinite = np.isinf(values).any(axis=1)
         finite = np.where(np.isfinite(values), values, 0.0) @ weights[used]
         return np.where(infinite, values.max(axis=1) if len(values) else 0.0, finite)
@@ -178,7 +184,7 @@ class PaperMixed:
 
     def integrate(self, bound: BoundFunction) -> Float[Array, " m"]:
         """Return the bound at the grid points, unblurred, as in the paper."""
-        return bound(self.nodes)
+        return bound_at(bound, self.nodes)
 
     def covers(self, x: Float[JaxArray, " k"]) -> Bool[JaxArray, ""]:
         """Say whether a point lies on the grid."""

@@ -21,7 +21,7 @@ acts on the last policy, through a running mean where densities are noisy.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.optimize import brentq
@@ -46,7 +46,7 @@ class PiState(NamedTuple):
     integral: Multipliers
     multipliers: Multipliers
     answer: Column
-    reward_scale: float
+    reward_scale: Any  # a number; a JAX scalar inside a compiled program
 
     @property
     def earning(self) -> bool:
@@ -116,7 +116,7 @@ class Pi:
         return PiState(integral, multipliers, answer, state.reward_scale)
 
     def _price(
-        self, integral: Multipliers, bounds: Bounds, seen: Column, reward_scale: float
+        self, integral: Multipliers, bounds: Bounds, seen: Column, reward_scale: Any
     ) -> Multipliers:
         error = relative_violation(bounds, seen)
         gain = self.proportional * reward_scale

@@ -7,6 +7,7 @@ until the divergence is within the limit and the surrogate has grown. If no step
 stays as it was.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ class TRPOState(NamedTuple):
     actor: Actor
     critic: Critic
     optimiser: Any  # of the critic
+    rounds: JaxArray
 
 
 class TRPOInfo(NamedTuple):
@@ -56,6 +58,7 @@ class TRPO:
         hidden: widths of the actor's layers.
         hidden_critic: widths of the critic's.
         limit: of the mean divergence in one step.
+        cool: rounds after which steps have become half as long, the limit a quarter.
         iterations: of conjugate gradients.
         damping: added to the Hessian.
         share: of the experience that the Hessian is taken over.
@@ -73,6 +76,7 @@ class TRPO:
     hidden: Sequence[int] = (32, 32)
     hidden_critic: Sequence[int] = (32, 32)
     limit: float = 0.01
+    cool: float = math.inf
     iterations: int = 10
     damping: float = 0.1
     share: float = 0.2
@@ -93,7 +97,7 @@ class TRPO:
         actor = Actor(key_actor, inputs, env.actions, self.hidden, self.std)
         critic = Critic(key_critic, inputs, self.hidden_critic)
         optimiser = self._optimiser.init(eqx.filter(critic, learnable(critic)))
-        return TRPOState(actor, critic, optimiser)
+        return TRPOState(actor, critic, optimiser, jnp.zeros((), jnp.int32))
 
     def actor(self, state: TRPOState) -> Actor:
         """Return what acts."""
@@ -114,8 +118,12 @@ class TRPO:
         origin, restore = ravel_pytree(weights)
         some = jax.tree.map(lambda x: x[:: max(1, round(1 / self.share))], flat)
 
+        limit = self.limit / (1 + state.rounds / self.cool) ** 2
+
         def policy(point: JaxArray) -> Actor:
-            return eqx.combine(restore(point), fixed)
+            actor = eqx.combine(restore(point), fixed)
+            spread = jnp.clip(actor.log_std, jnp.log(self.least_std), 0.0)
+            return eqx.tree_at(lambda net: net.log_std, actor, spread)
 
         def surrogate(point: JaxArray) -> JaxArray:
             actor = policy(point)
@@ -136,24 +144,22 @@ class TRPO:
         before, gradient = jax.value_and_grad(surrogate)(origin)
         direction, _ = cg(hessian, gradient, maxiter=self.iterations)
         curvature = direction @ hessian(direction)
-        step = jnp.sqrt(2 * self.limit / jnp.maximum(curvature, 1e-12)) * direction
+        step = jnp.sqrt(2 * limit / jnp.maximum(curvature, 1e-12)) * direction
         found = line_search(
             origin,
             step,
             lambda point: (surrogate(point) - before, moved(point, flat)),
-            lambda gain, far: (gain > 0) & (far <= self.limit),
+            lambda gain, far: (gain > 0) & (far <= limit),
             self.shrink,
             self.backtracks,
         )
         actor = policy(found.point)
-        spread = jnp.clip(actor.log_std, jnp.log(self.least_std), 0.0)
-        actor = eqx.tree_at(lambda net: net.log_std, actor, spread)
         critic, optimiser, error = fit_critic(
             key, critic, self._optimiser, state.optimiser, batch, self.epochs, self.minibatches
         )
         info = TRPOInfo(found.told[1], found.told[0], found.accepted, error)
         actor, critic = observe(actor, critic, seen)
-        return TRPOState(actor, critic, optimiser), info
+        return TRPOState(actor, critic, optimiser, state.rounds + 1), info
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
