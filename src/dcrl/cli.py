@@ -280,6 +280,10 @@ def use_compilation_cache() -> None:
     """Keep compiled programs between runs, unless the user has said where or that it is off."""
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/dcrl/jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    if jax := sys.modules.get("jax"):  # it read these when it was imported
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        least = float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
 
 
 def _train_express(options: TrainExpress) -> None:

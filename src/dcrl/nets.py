@@ -1,5 +1,6 @@
 """Networks: multilayer perceptrons, actors and critics, and statistics of what goes into them."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -99,7 +100,7 @@ class Actor(eqx.Module):
         std: float = 0.5,
     ):
         self.net = MLP(key, (inputs, *hidden, actions.outputs), last_gain=0.01)
-        self.log_std = jnp.full(spread_size(actions), jnp.log(std))
+        self.log_std = jnp.full(spread_size(actions), math.log(std), jnp.float32)
         self.seen = Statistics.start(inputs)
         self.actions = actions
 
@@ -142,10 +143,10 @@ class Critic(eqx.Module):
     def rescaled(self, mean: Float[JaxArray, ""], std: Float[JaxArray, ""]) -> "Critic":
         """Move the unit towards that of new returns, at first all the way; values stay."""
         share = jnp.where(self.seen.weight > 0, 0.3, 1.0)
-        middle = self.middle + share * (mean - self.middle)
+        middle = (1 - share) * self.middle + share * mean
         # Returns that are all alike have no spread, but still a size.
         size = jnp.maximum(std, 0.01 * jnp.abs(mean) + 1e-8)
-        unit = self.unit + share * (size - self.unit)
+        unit = (1 - share) * self.unit + share * size
         *inner, last = self.net.layers
         weight = last.weight * self.unit / unit
         bias = (self.unit * last.bias + self.middle - middle) / unit

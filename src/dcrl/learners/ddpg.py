@@ -161,7 +161,13 @@ class DDPG:
         inputs, outputs = len(env.observation_names), env.actions.outputs
         nets = Nets(
             MLP(key_actor, (inputs, *self.hidden, outputs), last_gain=0.01, activation=jax.nn.relu),
-            MLP(key_critic, (outputs + inputs, *self.hidden_critic, 1), activation=jax.nn.relu),
+            # First values that are large beside advantages would send the actor to an end.
+            MLP(
+                key_critic,
+                (outputs + inputs, *self.hidden_critic, 1),
+                last_gain=0.01,
+                activation=jax.nn.relu,
+            ),
         )
         optimisers = tuple(
             self._optimiser.init(eqx.filter(net, eqx.is_inexact_array)) for net in nets

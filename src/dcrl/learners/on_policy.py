@@ -87,10 +87,12 @@ def flatten(batch: Batch) -> Batch:
 
 
 def minibatches(key: PRNGKeyArray, lanes: int, epochs: int, parts: int) -> Any:
-    """Return the lanes of every minibatch of all epochs, in an order of each epoch's own."""
+    """Return the lanes of every minibatch of all epochs, in an order of each epoch's own.
+
+    There are no more parts than lanes.
+    """
+    parts = min(parts, lanes)
     size = lanes // parts
-    if size == 0:
-        raise ValueError(f"{parts} minibatches need at least as many lanes; there are {lanes}.")
     orders = jax.vmap(lambda k: jax.random.permutation(k, lanes))(jax.random.split(key, epochs))
     return orders[:, : size * parts].reshape(-1, size)
 
