@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array as JaxArray
 from jaxtyping import Float, PRNGKeyArray
@@ -38,14 +39,35 @@ class Steering(eqx.Module):
 
 
 class Transitions(NamedTuple):
-    """A ring of what the explorers saw."""
+    """What the explorers saw."""
 
-    observation: Float[JaxArray, "c o"]
-    action: Float[JaxArray, "c a"]
-    reward: Float[JaxArray, " c"]  # raw
-    bonus: Float[JaxArray, " c"]  # of the multipliers at that time
-    following: Float[JaxArray, "c o"]
-    terminated: Float[JaxArray, " c"]
+    observation: Float[JaxArray, "n o"]
+    action: Float[JaxArray, "n a"]
+    reward: Float[JaxArray, "n 1"]  # raw
+    bonus: Float[JaxArray, "n 1"]  # of the multipliers at that time
+    following: Float[JaxArray, "n o"]
+    terminated: Float[JaxArray, "n 1"]
+
+    def packed(self) -> Float[JaxArray, "n w"]:
+        """Return one row each: a ring of one array is written and read in place."""
+        return jnp.concatenate(self, axis=1)
+
+    @classmethod
+    def unpacked(
+        cls, rows: Float[JaxArray, "n w"], observations: int, actions: int
+    ) -> "Transitions":
+        """Return what rows hold."""
+        sizes = np.cumsum([observations, actions, 1, 1, observations])
+        return cls(*jnp.split(rows, sizes.tolist(), axis=1))
+
+
+class Chances(NamedTuple):
+    """What is left to chance in one step of the explorers, drawn ahead for a whole round."""
+
+    noise: Float[JaxArray, "e a"]
+    step: PRNGKeyArray  # (e,)
+    reset: PRNGKeyArray  # (e,)
+    batch: Float[JaxArray, "e b"]  # which transitions are read, as shares of all that are stored
 
 
 class Nets(NamedTuple):
@@ -61,7 +83,7 @@ class DDPGState(NamedTuple):
     nets: Nets
     slow: Nets
     optimisers: tuple[Any, Any]
-    replay: Transitions
+    replay: Float[JaxArray, "c w"]  # a ring of packed transitions
     stored: JaxArray  # steps stored so far
     world: Any  # states of the explorers
     time: JaxArray  # their steps since the episode began
@@ -172,15 +194,7 @@ class DDPG:
         optimisers = tuple(
             self._optimiser.init(eqx.filter(net, eqx.is_inexact_array)) for net in nets
         )
-        room = self.capacity
-        replay = Transitions(
-            jnp.zeros((room, inputs)),
-            jnp.zeros((room, outputs)),
-            jnp.zeros(room),
-            jnp.zeros(room),
-            jnp.zeros((room, inputs)),
-            jnp.zeros(room),
-        )
+        replay = jnp.zeros((self.capacity, 2 * inputs + outputs + 3))
         return DDPGState(
             nets,
             nets,
@@ -216,17 +230,26 @@ class DDPG:
             )
         )
 
-        def turn(now: DDPGState, key: PRNGKeyArray) -> tuple[DDPGState, tuple[JaxArray, JaxArray]]:
-            key_explore, key_learn = jax.random.split(key)
-            now = self._explore(key_explore, now, env, bonus)
+        def turn(now: DDPGState, chances: Chances) -> tuple[DDPGState, tuple[JaxArray, JaxArray]]:
+            now = self._explore(now, env, bonus, chances)
 
-            def learn(now: DDPGState, key: PRNGKeyArray) -> tuple[DDPGState, Any]:
-                return self._learn(key, now, env, bonus)
+            def learn(now: DDPGState, places: JaxArray) -> tuple[DDPGState, Any]:
+                return self._learn(now, env, bonus, places)
 
-            return jax.lax.scan(learn, now, jax.random.split(key_learn, self.explorers))
+            return jax.lax.scan(learn, now, chances.batch)
 
-        state, told = jax.lax.scan(turn, state, jax.random.split(key, self.updates))
+        state, told = jax.lax.scan(turn, state, self._chances(key, state.noise.shape[1]))
         return state, DDPGInfo(told[0].mean(), told[1].mean())
+
+    def _chances(self, key: PRNGKeyArray, actions: int) -> Chances:
+        key_noise, key_step, key_reset, key_batch = jax.random.split(key, 4)
+        shape = (self.updates, self.explorers)
+        return Chances(
+            self.noise * jax.random.normal(key_noise, (*shape, actions)),
+            jax.random.split(key_step, shape),
+            jax.random.split(key_reset, shape),
+            jax.random.uniform(key_batch, (*shape, self.batch)),
+        )
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -234,60 +257,69 @@ class DDPG:
             optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.learning_rate))
         )
 
-    def _explore(self, key: PRNGKeyArray, state: DDPGState, env: Env, bonus: Bonus) -> DDPGState:
+    def _explore(self, state: DDPGState, env: Env, bonus: Bonus, chances: Chances) -> DDPGState:
         """Let every explorer do one noisy step, and store it."""
-        key_noise, key_step, key_reset = jax.random.split(key, 3)
         observation = jax.vmap(env.observe)(state.world)
-        drawn = self.noise * jax.random.normal(key_noise, state.noise.shape)
-        noise = self.memory * state.noise + drawn
-        action = jnp.clip(jax.vmap(self.actor(state))(observation) + noise, -1.0, 1.0)
-        lanes = self.explorers
+        noise = self.memory * state.noise + chances.noise
+        here = jax.vmap(state.seen.normalise)(observation)
+        action = jnp.clip(_steer(state.nets.actor, here) + noise, -1.0, 1.0)
         outcome = jax.vmap(env.step)(
-            jax.random.split(key_step, lanes), state.world, jax.vmap(env.actions.to_world)(action)
+            chances.step, state.world, jax.vmap(env.actions.to_world)(action)
         )
         fresh = Transitions(
             observation,
             action,
-            outcome.reward,
-            jax.vmap(bonus)(observation),
+            outcome.reward[:, None],
+            jax.vmap(bonus)(observation)[:, None],
             jax.vmap(env.observe)(outcome.state),
-            outcome.terminated.astype(jnp.float32),
+            outcome.terminated.astype(jnp.float32)[:, None],
         )
-        places = (state.stored + jnp.arange(lanes)) % self.capacity
-        replay = jax.tree.map(lambda ring, new: ring.at[places].set(new), state.replay, fresh)
+        places = (state.stored + jnp.arange(self.explorers)) % self.capacity
         time = state.time + 1
         over = outcome.terminated | (time >= env.horizon)
-        anew = jax.vmap(env.reset)(jax.random.split(key_reset, lanes))
+        anew = jax.vmap(env.reset)(chances.reset)
         world = jax.tree.map(
             lambda new, old: jnp.where(over.reshape(-1, *[1] * (new.ndim - 1)), new, old),
             anew,
             outcome.state,
         )
         return state._replace(
-            replay=replay,
-            stored=state.stored + lanes,
+            replay=state.replay.at[places].set(fresh.packed()),
+            stored=state.stored + self.explorers,
             world=world,
             time=jnp.where(over, 0, time),
             noise=noise,
         )
 
     def _learn(
-        self, key: PRNGKeyArray, state: DDPGState, env: Env, bonus: Bonus
+        self, state: DDPGState, env: Env, bonus: Bonus, places: Float[JaxArray, " b"]
     ) -> tuple[DDPGState, tuple[JaxArray, JaxArray]]:
         """Do one update of both networks, once the replay is warm."""
-        discount = env.discount if self.discount is None else self.discount
         filled = jnp.minimum(state.stored, self.capacity)
-        chosen = jax.random.randint(key, (self.batch,), 0, filled)
-        part = jax.tree.map(lambda ring: ring[chosen], state.replay)
-        extra = jax.vmap(bonus)(part.observation) if self.relabel else part.bonus
-        reward = part.reward + extra
+        rows = state.replay[(places * filled).astype(jnp.int32)]
+        # Ring and world are left out of what is chosen between: they are the same, and large.
+        learning = state._replace(replay=None, world=None)
+        kept, told = jax.lax.cond(
+            state.stored >= self.warm_up,
+            lambda: self._update(learning, env, bonus, rows),
+            lambda: (learning, (jnp.zeros(()), jnp.zeros(()))),
+        )
+        return kept._replace(replay=state.replay, world=state.world), told
+
+    def _update(
+        self, state: DDPGState, env: Env, bonus: Bonus, rows: Float[JaxArray, "b w"]
+    ) -> tuple[DDPGState, tuple[JaxArray, JaxArray]]:
+        discount = env.discount if self.discount is None else self.discount
+        part = Transitions.unpacked(rows, len(env.observation_names), state.noise.shape[1])
+        extra = jax.vmap(bonus)(part.observation) if self.relabel else part.bonus[:, 0]
+        reward = part.reward[:, 0] + extra
         size = state.size + 1e-3 * (jnp.mean(jnp.abs(reward)) - state.size)
         normalise = jax.vmap(state.seen.normalise)
         here, there = normalise(part.observation), normalise(part.following)
         ahead = _value(state.slow.critic, there, _steer(state.slow.actor, there))
         # In units of (1 - gamma) / size, values stay near one whatever the multipliers.
         scale = (1 - discount) / jnp.maximum(size, 1e-8)
-        target = scale * reward + discount * (1 - part.terminated) * ahead
+        target = scale * reward + discount * (1 - part.terminated[:, 0]) * ahead
 
         def critic_loss(critic: MLP) -> JaxArray:
             return jnp.mean((_value(critic, here, part.action) - target) ** 2)
@@ -307,14 +339,7 @@ class DDPG:
             share = jnp.where(state.stored % self.copy_every < self.explorers, 1.0, 0.0)
         slow = jax.tree.map(lambda old, new: old + share * (new - old), state.slow, nets)
         learned = state._replace(nets=nets, slow=slow, optimisers=(of_actor, of_critic), size=size)
-        warm = state.stored >= self.warm_up
-        # Rings are left out: they are the same, and large.
-        kept = jax.tree.map(
-            lambda new, old: jnp.where(warm, new, old),
-            learned._replace(replay=None, world=None),
-            state._replace(replay=None, world=None),
-        )
-        return kept._replace(replay=state.replay, world=state.world), (loss, -value)
+        return learned, (loss, -value)
 
     def _descend(self, net: Any, slope: Any, optimiser: Any) -> tuple[Any, Any]:
         step, optimiser = self._optimiser.update(slope, optimiser, net)
@@ -322,10 +347,10 @@ class DDPG:
 
 
 def _steer(actor: MLP, here: Float[JaxArray, "b o"]) -> Float[JaxArray, "b a"]:
-    return jnp.tanh(jax.vmap(actor)(here))
+    return jnp.tanh(actor.many(here))
 
 
 def _value(
     critic: MLP, here: Float[JaxArray, "b o"], action: Float[JaxArray, "b a"]
 ) -> Float[JaxArray, " b"]:
-    return jax.vmap(critic)(jnp.concatenate([action, here], axis=1))[:, 0]
+    return critic.many(jnp.concatenate([action, here], axis=1))[:, 0]
