@@ -49,7 +49,7 @@ def test_training_prints_a_certificate_and_keeps_the_run(tmp_path):
     ("words", "sentence"),
     [
         (["trian"], "Did you mean 'train'?"),
-        (["train", "expres"], "unknown task 'expres'; choose one of: express. Did you mean"),
+        (["train", "expres"], "unknown task 'expres'; choose one of: express, motor, rover. Did"),
         (["train", "express", "--method", "drcl"], "Did you mean 'dcrl'?"),
         (["train", "express", "--dual", "p"], "unknown dual 'p'"),
         (["train", "express", "--lower", "-0.5"], "a density is never negative"),
@@ -61,6 +61,14 @@ def test_training_prints_a_certificate_and_keeps_the_run(tmp_path):
         (["reproduce", "expres"], "Did you mean 'express'?"),
         (["reproduce", "express", "--processes", "0"], "processes must be at least 1"),
         (["train"], "needs a name"),
+        (["train", "motor", "--learner", "pp"], "unknown learner 'pp'; choose one of: ppo, trpo"),
+        (["train", "motor", "--method", "cers"], "unknown method 'cers'"),
+        (["train", "motor", "--reference", "saw"], "Did you mean 'sawtooth'?"),
+        (["train", "motor", "--lanes", "7"], "must be a multiple of that; got 7"),
+        (["train", "motor", "--seeds", "0"], "seeds must be at least 1"),
+        (["train", "rover", "--upper", "-1"], "a density is never negative"),
+        (["train", "rover", "--out", "."], "exists already"),
+        (["resume", "nowhere"], "does not hold a native training to resume"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(words, sentence, tmp_path):
@@ -69,6 +77,24 @@ def test_bad_input_is_one_sentence_and_exit_code_2(words, sentence, tmp_path):
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_native_world_is_trained_judged_and_read_back(tmp_path):
+    small = ("--rounds", "11", "--lanes", "32", "--seeds", "2", "--episodes", "32")
+    done = run("train", "rover", *small, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout.splitlines()[-1])
+    assert [row["seed"] for row in records] == [0, 1]
+    assert all(row["rounds"] == 11 and row["steps"] == 11 * 32 * 300 for row in records)
+    assert "tail" in done.stdout  # of what lies beyond the horizon
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert load(folder).records == records
+    again = run("evaluate", str(folder), "--vans", "64", "--guaranteed", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    fresh = json.loads(again.stdout.splitlines()[-1])
+    assert [row["episodes"] for row in fresh] == [64, 64]
+    assert "betting intervals" in again.stdout
+    assert run("resume", str(folder), cwd=tmp_path).returncode == 2  # it is finished
 
 
 @pytest.mark.parametrize("words", [["--points", "many"], ["--colour", "red"]])

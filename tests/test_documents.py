@@ -19,6 +19,12 @@ def test_the_code_of_the_readme_runs(capsys):
     assert "[6. 4.]" in told
 
 
+def test_the_code_about_learners_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/learners.md").read_text(), re.DOTALL)
+    exec(compile(code, "learners.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == "All 20 rounds were done."
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/express.md"])
 def test_documents_hold_the_results_that_are_there(name):
     filled = runpy.run_path(str(ROOT / "docs" / "fill.py"))["filled"]

@@ -24,23 +24,33 @@ if TYPE_CHECKING:
     from dcrl.constraints import density_to_one_cost as density_to_one_cost
     from dcrl.evaluation import evaluate as evaluate
     from dcrl.evaluation import evaluate_exactly as evaluate_exactly
+    from dcrl.evaluation import evaluate_mixture as evaluate_mixture
+    from dcrl.learners.ddpg import DDPG as DDPG
+    from dcrl.learners.ppo import PPO as PPO
     from dcrl.learners.q_learning import QLearning as QLearning
+    from dcrl.learners.trpo import TRPO as TRPO
     from dcrl.result import Result as Result
     from dcrl.result import Status as Status
     from dcrl.run import load as load
     from dcrl.tabular.model import Model as Model
     from dcrl.tabular.model import World as World
+    from dcrl.training import Trained as Trained
+    from dcrl.training import train as train
 
 _ROOMS = ("density", "dual", "envs", "tabular")
 _HOMES = {
     "Bounds": "constraints",
     "Cost": "constraints",
+    "DDPG": "learners.ddpg",
     "Density": "constraints",
     "Model": "tabular.model",
     "Multipliers": "constraints",
+    "PPO": "learners.ppo",
     "QLearning": "learners.q_learning",
     "Result": "result",
     "Status": "result",
+    "TRPO": "learners.trpo",
+    "Trained": "training",
     "World": "tabular.model",
     "bind": "constraints",
     "costs_to_density": "constraints",
@@ -48,8 +58,10 @@ _HOMES = {
     "density_to_one_cost": "constraints",
     "evaluate": "evaluation",
     "evaluate_exactly": "evaluation",
+    "evaluate_mixture": "evaluation",
     "load": "run",
     "solve": "algorithm",
+    "train": "training",
 }
 
 __all__ = [*_ROOMS, *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
