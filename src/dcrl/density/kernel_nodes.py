@@ -60,38 +60,46 @@ class Kernels:
         return np.ones(len(self.points))
 
     @cached_property
-    def _images(self) -> tuple[Array, Array]:
-        """Return the centres of all kernels, mirrored ones too, and the node of each."""
-        nodes = self.nodes
-        centers, owner = nodes, np.arange(len(nodes))
-        for axis in range(nodes.shape[1]):
-            parts = [(centers, owner)]
+    def _images(self) -> tuple[Float[Array, "m k"], ...]:
+        """Return the nodes, and their mirror images in the same order."""
+        images = [self.nodes]
+        for axis in range(images[0].shape[1]):
+            here = list(images)
             for limits in (self.low, self.high):
                 if limits is not None and np.isfinite(limits[axis]):
-                    mirrored = centers.copy()
-                    mirrored[:, axis] = 2 * limits[axis] - mirrored[:, axis]
-                    parts.append((mirrored, owner))
-            centers = np.concatenate([part[0] for part in parts])
-            owner = np.concatenate([part[1] for part in parts])
-        return centers, owner
+                    for nodes in here:
+                        mirrored = nodes.copy()
+                        mirrored[:, axis] = 2 * limits[axis] - mirrored[:, axis]
+                        images.append(mirrored)
+        return tuple(images)
 
     @property
     def peak(self) -> Float[Array, " m"]:
         """Return a limit of each kernel with its mirror images."""
         nodes = self.nodes
-        images = len(self._images[0]) // len(nodes)
         scale = KERNELS[self.kernel].scale[nodes.shape[1] - 1]
-        return np.full(len(nodes), images * scale / self.bandwidth ** nodes.shape[1])
+        return np.full(len(nodes), len(self._images) * scale / self.bandwidth ** nodes.shape[1])
+
+    def _squares(self, x: Float[JaxArray, " k"]) -> list[Float[JaxArray, " m"]]:
+        """Return squared distances to the nodes and to each of their images, in bandwidths."""
+        inverse = 1 / self.bandwidth
+        squares: list[JaxArray] = []
+        for nodes in self._images:
+            square = jnp.zeros(len(nodes), x.dtype)
+            for axis in range(nodes.shape[1]):
+                place = jnp.asarray(nodes[:, axis] * inverse, x.dtype)
+                square = square + (x[axis] * inverse - place) ** 2
+            squares.append(square)
+        return squares
 
     def evaluate(
         self, coefficients: Float[JaxArray, " m"], x: Float[JaxArray, " k"]
     ) -> Float[JaxArray, ""]:
         """Add up kernels."""
         shape = KERNELS[self.kernel]
-        centers, owner = self._images
         scale = shape.scale[len(x) - 1] / self.bandwidth ** len(x)
-        square = jnp.sum(((x[None, :] - jnp.asarray(centers, x.dtype)) / self.bandwidth) ** 2, 1)
-        return scale * jnp.sum(coefficients[owner] * shape.profile(square))
+        kernels = reduce(jnp.add, map(shape.profile, self._squares(x)))
+        return scale * jnp.sum(coefficients * kernels)
 
     def project(
         self, x: Float[JaxArray, "n k"], weights: Float[JaxArray, " n"]
@@ -128,9 +136,9 @@ class Kernels:
 
     def covers(self, x: Float[JaxArray, " k"]) -> Bool[JaxArray, ""]:
         """Say whether a point lies within reach of a kernel."""
-        reach = self.bandwidth * min(KERNELS[self.kernel].support, 3.0)
-        square = jnp.sum((x[None, :] - jnp.asarray(self._images[0], x.dtype)) ** 2, axis=1)
-        return jnp.min(square) <= reach**2
+        reach = min(KERNELS[self.kernel].support, 3.0)
+        nearest = reduce(jnp.minimum, map(jnp.min, self._squares(x)))
+        return nearest <= reach**2
 
 
 @dataclass(frozen=True)
