@@ -70,7 +70,7 @@ class Rover:
         upper: greatest expected discounted number of steps in area 2.
     """
 
-    upper: float = 3.0
+    upper: float = 2.7
 
     name = "rover"
     observation_names = ("x", "y", "velocity x", "velocity y")
