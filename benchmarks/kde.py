@@ -17,7 +17,7 @@ from sklearn import neighbors
 
 from dcrl.compile_time import CompileClock
 from dcrl.density.kde import KernelDensity
-from measure import interleaved, keep, median
+from measure import interleaved, keep, keep_table, median
 
 EXACT_SAMPLES, QUERIES, GRID_SAMPLES = 100_000, 10_000, 1_000_000
 EXACT_CHECKED, GRID_CHECKED = 1000, 200
@@ -172,6 +172,24 @@ def grid(kernel: str, dimension: int, points: int) -> dict:
     )
 
 
+def keep_tables(rows: list[dict]) -> None:
+    """Keep one table for the documents, of seconds, ratios and errors."""
+    lines = []
+    for row in rows:
+        exactly = row["what"] == "exact"
+        what = "100,000 at 10,000 points" if exactly else f"grid of {row['points']} per dimension"
+        peers = []
+        for peer in ("sklearn", "scipy", "kdepy"):
+            if f"seconds_{peer}" in row:
+                seconds, times = row[f"seconds_{peer}"], row[f"times_{peer}"]
+                peers.append(f"{seconds:.3g} s (x {times:.1f}; {row[f'error_{peer}']:.0e})")
+            else:
+                peers.append("")
+        ours = f"{row['seconds_dcrl']:.3g} s ({row['error_dcrl']:.0e})"
+        lines.append([f"{row['dimension']}-D {row['kernel']}, {what}", ours, *peers])
+    keep_table("kde", ["", "dcrl (error)", "scikit-learn", "SciPy", "KDEpy"], lines)
+
+
 def main() -> None:
     rows = [{"what": "versions", **{name: version(name) for name in ("scikit-learn", "KDEpy")}}]
     for dimension, sizes in GRIDS.items():
@@ -179,6 +197,7 @@ def main() -> None:
             rows.append(exact(kernel, dimension))
             rows += [grid(kernel, dimension, points) for points in sizes]
     keep("kde", rows)
+    keep_tables(rows[1:])
 
 
 if __name__ == "__main__":

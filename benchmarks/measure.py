@@ -12,7 +12,9 @@ from typing import Any
 
 from dcrl.run import commit, write
 
-RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results" / "benchmarks"
+REFEREES = ROOT / "src" / "dcrl" / "referees.json"
 
 
 def interleaved(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
@@ -41,3 +43,17 @@ def keep(name: str, rows: list[dict[str, Any]]) -> None:
         "rows": rows,
     }
     write(RESULTS / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
+
+
+def keep_table(name: str, header: list[str], rows: list[list[str]]) -> None:
+    """Keep a table for the documents; the first column is of words, the others are of numbers."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
+    write(RESULTS / f"{name}.md", text.encode())
+
+
+def register(name: str, entry: dict[str, Any]) -> None:
+    """Write a line of the referees, leaving all others as they are."""
+    entries = json.loads(REFEREES.read_text())
+    entries[name] = entry
+    write(REFEREES, (json.dumps(dict(sorted(entries.items())), indent=2) + "\n").encode())

@@ -34,7 +34,6 @@ import itertools
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -57,11 +56,9 @@ from dcrl.envs.rover import (
     energy,
     move,
 )
-from dcrl.run import write
-from measure import RESULTS, keep
+from measure import RESULTS, keep, register
 
 NAME = "rover_referee"
-REFEREES = Path(__file__).parent.parent / "src" / "dcrl" / "referees.json"
 STRONGEST = 0.7  # action, along either axis
 WALL = -10.0  # value of leaving the world: worse than anything inside
 HIGHEST = 1.0  # a multiplier at which nobody enters the dangerous area
@@ -700,10 +697,9 @@ def row_of(env, name):
     }
 
 
-def register(row, paths) -> None:
-    """Write the rover's line of the referees, leaving all others as they are."""
-    entries = json.loads(REFEREES.read_text())
-    entries["rover"] = {
+def entry_of(row, paths) -> dict[str, Any]:
+    """Return what the library says of the rover's referee."""
+    return {
         "objective": row["primal"],
         "how": "Optimum of the occupancy linear program on a grid, a mixture of two policies; the "
         "grid is blurred, and controllers and paths in the true world earn more.",
@@ -722,7 +718,6 @@ def register(row, paths) -> None:
         "paths_unconstrained_objective": paths["free_reward"],
         "paths_unconstrained_danger": paths["free_danger"],
     }
-    write(REFEREES, (json.dumps(entries, indent=2) + "\n").encode())
 
 
 def main(names: list[str]) -> None:
@@ -735,7 +730,7 @@ def main(names: list[str]) -> None:
         print(json.dumps(rows[name], indent=2), flush=True)
         keep(NAME, [rows[each] for each in (*GRIDS, PATHS) if each in rows])
     if FINEST in rows and PATHS in rows:
-        register(rows[FINEST], rows[PATHS])
+        register("rover", entry_of(rows[FINEST], rows[PATHS]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/express.md")
+DOCUMENTS = ("README.md", *(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/*.md"))))
 BLOCK = re.compile(r"(<!-- from (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -39,7 +39,7 @@ def test_ascent_is_lines_9_and_10():
 def test_pi_starts_from_the_proportional_term_and_integrates_up_to_the_clip():
     bounds = bind([Density(upper=[2.0])], 1)
     rule = Pi(proportional=0.5, integral=0.1, averaging=False)
-    state = rule.init(bounds, just([3.0]), reward_scale=10.0)
+    state = rule.init(bounds, just([3.0]), reward_scale=10.0, length=1.0)
     assert state.multipliers.upper[0] == pytest.approx(0.5 * 10 * 0.5)
     state = rule.update(state, bounds, just([8.0]), 0.0)  # violated by 300 %, integrated as 100 %
     assert state.integral.upper[0] == pytest.approx(0.1 * 10 * 1)
@@ -54,7 +54,7 @@ def test_pi_lets_a_policy_in_with_the_best_weight():
     """The line search against a fine grid of the augmented Lagrangian."""
     bounds = bind([Density(lower=[1.0, 0.0], upper=[np.inf, 2.0])], 2)
     rule = Pi(proportional=0.7, integral=0.2)
-    state = rule.init(bounds, just([0.2, 0.5], -1.0), 2.0)
+    state = rule.init(bounds, just([0.2, 0.5], -1.0), 2.0, 1.0)
     state = rule.update(state, bounds, just([0.4, 1.0], -2.0), 0.0)
     new = just([3.0, 5.0], -1.5)
 
@@ -77,7 +77,7 @@ def test_pi_lets_a_policy_in_with_the_best_weight():
 def test_pi_keeps_out_a_policy_that_only_harms():
     bounds = bind([Density(upper=[2.0])], 1)
     rule = Pi()
-    state = rule.init(bounds, just([1.0], 0.0), 1.0)
+    state = rule.init(bounds, just([1.0], 0.0), 1.0, 1.0)
     assert rule.update(state, bounds, just([5.0], -1.0), 0.0).answer is state.answer
 
 
@@ -85,7 +85,7 @@ def test_pi_keeps_out_a_policy_that_only_harms():
 def test_the_master_over_all_policies_is_the_occupancy_lp(seed):
     model, bounds = bounded(seed, num_states=3, num_actions=2)
     rule = Master(slack_price=1e4)  # dear enough at once: no upper bounds are given here
-    state = rule.init(bounds, column(model, bounds, random_policy(model, seed)), 1.0)
+    state = rule.init(bounds, column(model, bounds, random_policy(model, seed)), 1.0, 1.0)
     for choice in itertools.product(range(2), repeat=3):
         if model.available[np.arange(3), list(choice)].all():
             state = rule.update(
@@ -100,7 +100,7 @@ def test_the_master_over_all_policies_is_the_occupancy_lp(seed):
 def test_the_master_closes_the_gap_on_random_models(seed):
     model, bounds = bounded(seed)
     rule = Master()
-    state = rule.init(bounds, column(model, bounds, random_policy(model, seed + 1)), 1.0)
+    state = rule.init(bounds, column(model, bounds, random_policy(model, seed + 1)), 1.0, 1.0)
     upper = np.inf
     for _ in range(300):
         bonus = bounds.bonus(state.multipliers)
@@ -123,7 +123,7 @@ def infeasible_state(rule):
     world = tiny.two_rooms()
     bounds = bind([Density(lower=[3.0, 8.0])], 2)  # 11 of a mass of 10
     model = world.model
-    state = rule.init(bounds, column(model, bounds, model.uniform_policy()), 1.0)
+    state = rule.init(bounds, column(model, bounds, model.uniform_policy()), 1.0, 1.0)
     for _ in range(20):
         nothing = type(model)(**{**model.__dict__, "reward": np.zeros_like(model.reward)})
         response = best_response(nothing, bounds.bonus(state.multipliers))
@@ -144,7 +144,7 @@ def test_the_master_proves_that_bounds_are_infeasible():
 def test_the_master_forgets_columns_that_are_never_used():
     model, bounds = bounded(11)
     rule = Master(pool=2)
-    state = rule.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0)
+    state = rule.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0, 1.0)
     for seed in range(200):
         state = rule.update(
             state, bounds, column(model, bounds, random_policy(model, seed)), np.inf
@@ -152,7 +152,7 @@ def test_the_master_forgets_columns_that_are_never_used():
     assert len(state.columns) <= 2 * (len(bounds) + 1)
     assert state.program.num_columns == len(state.columns) == len(state.idle)
     everything = Master(pool=1000)
-    full = everything.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0)
+    full = everything.init(bounds, column(model, bounds, random_policy(model, 11)), 1.0, 1.0)
     for seed in range(200):
         full = everything.update(
             full, bounds, column(model, bounds, random_policy(model, seed)), np.inf
@@ -168,7 +168,7 @@ def test_slack_that_is_too_cheap_gets_dearer():
     )  # giving up the shop saves 3 per visit and costs next to nothing
     passes = column(world.model, bounds, np.array([[1.0, 0], [1, 0], [1, 0]]))
     visits = column(world.model, bounds, np.array([[0, 1.0], [1, 0], [1, 0]]))
-    state = rule.init(bounds, visits, 1.0)
+    state = rule.init(bounds, visits, 1.0, 1.0)
     for seen in [passes, visits] * 10:
         state = rule.update(state, bounds, seen, float(seen.objective + 3 * 0.5))
     assert bounds.worst_slack(state.answer.value) >= -1e-9
@@ -179,7 +179,10 @@ def test_cross_entropy_refits_to_the_elites():
     bounds = bind([Density(lower=[1.0])], 1)
     rule = CrossEntropy(samples=4, elites=2, smoothing=0.5, seed=3)
     noisy = CrossEntropy(samples=4, elites=2, smoothing=0.5, seed=3, noise=2.0)
-    state, wide = rule.init(bounds, just([0.0]), 1.0), noisy.init(bounds, just([0.0]), 1.0)
+    state, wide = (
+        rule.init(bounds, just([0.0]), 1.0, 1.0),
+        noisy.init(bounds, just([0.0]), 1.0, 1.0),
+    )
     drawn = state.drawn[:, 0]
     for value in [0.1, 0.9, 0.5, 0.7]:
         state = rule.update(state, bounds, just([value]), 0.0)
@@ -197,7 +200,7 @@ def test_cross_entropy_refits_to_the_elites():
 
 def test_cross_entropy_draws_no_negative_multipliers():
     bounds = bind([Density(lower=0.1, upper=1.0)], 3)
-    state = CrossEntropy(mean=0.1, spread=1.0, samples=500).init(bounds, just([0, 0, 0]), 1.0)
+    state = CrossEntropy(mean=0.1, spread=1.0, samples=500).init(bounds, just([0, 0, 0]), 1.0, 1.0)
     assert state.drawn.shape == (500, 6)
     assert state.drawn.min() >= 0
 
@@ -205,7 +208,7 @@ def test_cross_entropy_draws_no_negative_multipliers():
 def test_fixed_multipliers_stay():
     bounds = bind([Density(upper=[1.0])], 1)
     given_ones = Multipliers(np.zeros(1), np.array([0.7]))
-    state = Fixed(given_ones).init(bounds, just([2.0]), 1.0)
+    state = Fixed(given_ones).init(bounds, just([2.0]), 1.0, 1.0)
     state = Fixed(given_ones).update(state, bounds, just([5.0]), 0.0)
     assert state.multipliers.upper[0] == 0.7
     assert state.settled

@@ -108,7 +108,8 @@ def solve(
     learned = learner.init(replay)
     start = _column(bounds, replay, explored.experience)
     inner = bounds.tighten(margin)
-    prices = dual.init(inner, start, replay.reward_scale)
+    length = float(start.makeup.sum())
+    prices = dual.init(inner, start, replay.reward_scale, length)
     best = Best(np.inf, Multipliers.zeros(len(bounds)))
     history: list[Round] = []
     stop = Stop(rounds, seconds, gap, kkt, violation)

@@ -4,6 +4,7 @@ Only what parses arguments is imported up here, so that help is instant; the wor
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -239,7 +240,10 @@ def _dispatch(words: list[str]) -> None:
     else:
         handlers = {
             "express": (ReproduceExpress, _reproduce_express),
-            "motor": (ReproduceNative, lambda o: _reproduce_native("motor", o)),
+            **{
+                name: (ReproduceNative, functools.partial(_reproduce_native, name))
+                for name in ("motor", "rover")
+            },
         }
         _named(words, "reproduce", TASKS, handlers)
 

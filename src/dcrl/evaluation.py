@@ -22,7 +22,7 @@ from dcrl.density.intervals import (
     student,
 )
 from dcrl.drive import Lanes, drive
-from dcrl.envs.native import Env
+from dcrl.envs.native import Env, mass
 from dcrl.gauge import Gauge, bind_features
 from dcrl.presets import choose
 from dcrl.rollout import episodes, simulator
@@ -238,11 +238,6 @@ class _Episodes:
 jax.tree_util.register_dataclass(_Episodes, ["value", "stopped", "earned", "left"], [])
 
 
-def _mass(env: Env) -> float:
-    """Return the total weight of an episode's steps."""
-    return float((env.discount ** np.arange(env.horizon)).sum())
-
-
 def _whole_episodes(
     env: Env, gauge: Gauge, learner: Any, lanes: int, policy: Any, key: PRNGKeyArray
 ) -> _Episodes:
@@ -250,8 +245,8 @@ def _whole_episodes(
     steps = max(n for n in range(1, min(SEGMENT, env.horizon) + 1) if env.horizon % n == 0)
     key_reset, key_stop, key_drive = jax.random.split(key, 3)
     state = jax.vmap(env.reset)(jax.random.split(key_reset, lanes))
-    mass = _mass(env)
-    ticks = jnp.asarray(np.cumsum(env.discount ** np.arange(env.horizon)) / mass)
+    total_weight = mass(env)
+    ticks = jnp.asarray(np.cumsum(env.discount ** np.arange(env.horizon)) / total_weight)
     stop = jnp.searchsorted(ticks, jax.random.uniform(key_stop, (lanes,)))
 
     def onwards(
@@ -297,7 +292,7 @@ def _interval(name: str, env: Env, gauge: Gauge, seen: _Episodes, confidence: fl
             f"a {name} interval needs quantities with a known limit, and nothing is known of a "
             "cost. Use `student`."
         )
-    largest = peak * _mass(env)
+    largest = peak * mass(env)
     if name == "clopper-pearson":
         chance = np.random.default_rng(1).random(seen.stopped.shape)
         hits = (chance < seen.stopped / peak).sum(axis=0)

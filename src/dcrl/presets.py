@@ -113,7 +113,7 @@ class NativeSettings:
     rounds: int = 200
     lanes: int = 1024
     steps: int | None = None  # of a segment; the whole episode if none are given
-    margin: float = 2.0  # standard errors
+    margin: float = 2.5  # standard errors
     average: int = 10  # policies in the answer
     together: int = 1  # seeds per program
     episodes: int = 4096  # fresh ones, to judge by
@@ -127,32 +127,65 @@ def native_settings(
     choose("method", method, [name for name in METHODS if name != "cers"])
     choose("learner", learner, LEARNERS)
     choose("dual", dual, DUALS)
-    pricing = {
-        "pi": {"proportional": 3.0, "integral": 0.1, "averaging": False},
-        "ascent": {"step_size": 1e-5 if task == "motor" else 1e-2},
+    plain = NativeSettings(method, learner, "none" if method == "unconstrained" else dual)
+    by_dual = _NATIVE[task, learner]
+    return replace(plain, **by_dual[""], **(by_dual.get(plain.dual) or _PRICING[task][plain.dual]))
+
+
+_MOTOR = {"lanes": 3840, "steps": 200}
+_ROVER = {"lanes": 512}
+_PRICING: dict[str, dict[str, dict[str, Any]]] = {
+    "motor": {
+        "pi": {"pricing": {"proportional": 1.0, "integral": 0.1, "averaging": False}},
+        "ascent": {"pricing": {"step_size": 1e-5}, "margin": 0.0, "average": 1},
         "master": {},
-    }
-    learning, shape = _LEARNING[task, learner]
-    free = method == "unconstrained"
-    return NativeSettings(
-        method,
-        learner,
-        "none" if free else dual,
-        learning,
-        {} if free else pricing[dual],
-        **shape,
-    )
-
-
-_LEARNING: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
-    ("motor", "ppo"): ({"discount": 0.95, "cool": 50.0}, {"lanes": 1920, "steps": 200}),
-    ("motor", "trpo"): ({"discount": 0.95}, {"lanes": 1920, "steps": 200}),
-    ("motor", "ddpg"): ({"discount": 0.95}, {"lanes": 1920, "steps": 200, "together": 5}),
-    ("rover", "ppo"): ({}, {"lanes": 512}),
-    ("rover", "trpo"): ({}, {"lanes": 512}),
-    ("rover", "ddpg"): ({}, {"lanes": 512, "together": 5}),
+        "none": {},
+    },
+    "rover": {
+        "pi": {"pricing": {"proportional": 3.0, "integral": 0.1, "averaging": False}},
+        "ascent": {"pricing": {"step_size": 1e-2}, "margin": 0.0, "average": 1},
+        "master": {},
+        "none": {},
+    },
 }
-"""Per task and learner: its settings, and how the world is driven."""
+"""Per task and dual rule: how multipliers move, with any learner."""
+
+_NATIVE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("motor", "ppo"): {
+        "": {**_MOTOR, "learning": {"discount": 0.95, "cool": 50.0, "epochs": 2}},
+    },
+    ("motor", "trpo"): {
+        "": {
+            **_MOTOR,
+            "learning": {
+                "discount": 0.95,
+                "cool": 100.0,
+                "epochs": 2,
+                "minibatches": 32,
+                "share": 0.05,
+            },
+        },
+    },
+    ("motor", "ddpg"): {
+        # More and smaller rounds, of as many steps in all, and slower multipliers.
+        "": {
+            "lanes": 960,
+            "steps": 200,
+            "rounds": 800,
+            "average": 40,
+            "learning": {"discount": 0.95, "cool": 100.0, "updates": 62, "smoothing": 0.001},
+        },
+        "pi": {
+            "pricing": {"proportional": 0.3, "integral": 0.01, "averaging": False},
+            "margin": 4.0,
+        },
+    },
+    ("rover", "ppo"): {"": _ROVER},
+    ("rover", "trpo"): {"": _ROVER},
+    ("rover", "ddpg"): {"": {**_ROVER, "together": 5}},
+}
+"""Per task and learner: its settings and how the world is driven; then what is special with a dual
+rule."""
 
 
 def make_env(task: str, **parameters: Any) -> "Env":

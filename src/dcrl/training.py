@@ -26,7 +26,7 @@ from dcrl.compile_time import CompileClock
 from dcrl.drive import Experience, Lanes, drive, open_lanes, refuse_segments
 from dcrl.dual.column import Column, Dual
 from dcrl.dual.pi import Pi
-from dcrl.envs.native import Env
+from dcrl.envs.native import Env, mass
 from dcrl.gauge import Gauge, bind_features
 from dcrl.learners.on_policy import Bonus
 from dcrl.learners.ppo import PPO
@@ -242,7 +242,7 @@ def begin(programs: Programs, seeds: Sequence[int]) -> Progress:
 def start_duals(setup: Setup, first: Column, reward_scale: Float[Array, " g"]) -> Any:
     """Return the states of a rule that compiles, before the first round."""
     duals = [
-        setup.dual.init(setup.gauge.bounds, _pick(first, k), float(scale))
+        setup.dual.init(setup.gauge.bounds, _pick(first, k), float(scale), mass(setup.env))
         for k, scale in enumerate(reward_scale)
     ]
     return jax.tree.map(lambda *each: jnp.stack(list(map(jnp.asarray, each))), *duals)
@@ -254,7 +254,7 @@ def duals_on_host(setup: Setup, progress: Progress) -> list[Any]:
     duals: list[Any] = []
     for k in range(len(progress.seeds)):
         column = _host_column(_pick(progress.first, k), 0, setup.rounds)
-        dual = setup.dual.init(bounds, column, float(progress.reward_scale[k]))
+        dual = setup.dual.init(bounds, column, float(progress.reward_scale[k]), mass(setup.env))
         for index, row in enumerate(progress.rows[: progress.ended[k] or None]):
             dual = setup.dual.update(dual, bounds, _seen(setup, row, k, index + 1), np.inf)
         duals.append(dual)

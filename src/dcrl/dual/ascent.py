@@ -65,9 +65,11 @@ class Ascent:
         """Yes."""
         return True
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> AscentState:
+    def init(
+        self, bounds: Bounds, start: Column, reward_scale: float, length: float
+    ) -> AscentState:
         """Start from zero."""
-        del reward_scale
+        del reward_scale, length
         return AscentState(Multipliers.zeros(len(bounds)), start)
 
     def update(

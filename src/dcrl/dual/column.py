@@ -77,8 +77,15 @@ class Dual(Protocol[State]):
         """Whether updates are plain arithmetic, which a compiled program can contain."""
         ...
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> State:
-        """Start from the multipliers zero and the policy that explored."""
+    def init(self, bounds: Bounds, start: Column, reward_scale: float, length: float) -> State:
+        """Start from the multipliers zero.
+
+        Args:
+            bounds: what is promised.
+            start: what the policy did that explored.
+            reward_scale: mean size of the rewards of a step, the unit of prices.
+            length: expected discounted steps of an episode; an episode earns their product.
+        """
         ...
 
     def update(self, state: State, bounds: Bounds, seen: Column, best_modified: float) -> State:

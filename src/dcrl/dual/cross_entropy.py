@@ -80,9 +80,11 @@ class CrossEntropy:
         """No: generations belong to the host."""
         return False
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> CrossEntropyState:
+    def init(
+        self, bounds: Bounds, start: Column, reward_scale: float, length: float
+    ) -> CrossEntropyState:
         """Draw the first generation."""
-        del reward_scale
+        del reward_scale, length
         sides = len(bounds.sides.limit)
         mean, spread = np.full(sides, self.mean), np.full(sides, self.spread)
         drawn = self._draw(mean, spread, 0)

@@ -40,9 +40,9 @@ class Fixed:
         """Yes."""
         return True
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> FixedState:
+    def init(self, bounds: Bounds, start: Column, reward_scale: float, length: float) -> FixedState:
         """Start from the given multipliers."""
-        del reward_scale
+        del reward_scale, length
         return FixedState(self.multipliers or Multipliers.zeros(len(bounds)), start, False)
 
     def update(

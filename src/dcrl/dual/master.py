@@ -11,7 +11,8 @@ Three things make it work from a cold start and without wandering:
   are minimised, relative to each bound: either a mixture keeps all bounds, or the prices prove
   that none does. Then reward is maximised, with the slack priced out.
 - *Smoothing*: the master's prices jump about. The multipliers used are a mean of these and of the
-  ones with the best upper bound so far (Wentges smoothing).
+  ones with the best upper bound so far (Wentges smoothing); or, where the learner knows of no upper
+  bound, of these and the ones before (Neame smoothing).
 - *Clean-up*: columns that have not been used for long leave the pool.
 
 Densities are estimates, so the last bit of violation, or of the gap, may be more than the columns
@@ -128,6 +129,7 @@ class MasterState:
     earning: bool  # second phase: the bounds can be kept, now reward counts
     slack_price: float
     infeasible: bool
+    blind: bool = False  # the learner knows no upper bound
     stale: int = 0  # rounds in a row that brought nothing
     unavoidable: float = 0.0  # violation that was left when reward began to count
     settled: bool = False  # no more comes of it; whether the gap is small `solve` measures
@@ -143,8 +145,8 @@ class Master:
     """The certified dual rule.
 
     Args:
-        smoothing: share of the best multipliers so far in the next ones; 0 is plain column
-            generation.
+        smoothing: share of the best multipliers so far in the next ones, or of the last where no
+            bound tells which are best; 0 is plain column generation.
         slack_price: first price of a relative violation of one, in units of what an episode can
             earn; raised when it proves too low.
         pool: columns per bound that are kept before unused ones are removed.
@@ -167,7 +169,9 @@ class Master:
         """No: a linear program belongs to the host."""
         return False
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> MasterState:
+    def init(
+        self, bounds: Bounds, start: Column, reward_scale: float, length: float
+    ) -> MasterState:
         """Start with one column, the policy that explored, and look for feasibility."""
         program = Program(bounds)
         program.add(start, 0.0)
@@ -181,7 +185,7 @@ class Master:
             np.zeros(len(bounds)),
             np.inf,
             False,
-            self.slack_price * reward_scale * max(1.0, float(start.makeup.sum())),
+            self.slack_price * reward_scale * max(1.0, length),
             False,
         )
         return self._earn(state) if solved.violation <= FEASIBLE else state
@@ -203,7 +207,12 @@ class Master:
         gained = state.solved.cost - solved.cost > PROGRESS * (1 + abs(solved.cost))
         stale = 0 if gained else state.stale + 1
         state = replace(
-            state, columns=(*state.columns, seen), idle=idle, solved=solved, stale=stale
+            state,
+            columns=(*state.columns, seen),
+            idle=idle,
+            solved=solved,
+            stale=stale,
+            blind=not np.isfinite(best_modified),
         )
         if not state.earning:
             # Weak duality without rewards: every mixture violates by at least `-best_bound`.
@@ -233,8 +242,10 @@ class Master:
         return replace(state, solved=state.program.solve())
 
     def _smooth(self, state: MasterState) -> MasterState:
-        share = self.smoothing if np.isfinite(state.best_bound) else 0.0
-        net = share * state.center + (1 - share) * state.solved.prices
+        known = np.isfinite(state.best_bound)
+        center = state.center if known else state.multipliers.net
+        share = self.smoothing if known or state.blind else 0.0
+        net = share * center + (1 - share) * state.solved.prices
         return replace(state, multipliers=Multipliers.from_net(net))
 
     def _clean_up(self, state: MasterState, num_bounds: int) -> MasterState:

@@ -5,9 +5,11 @@ term answers at once. Both act on *relative* violations `e`, since densities spa
 magnitude:
 
     I     <- max(0, I + integral * scale * clip(e, -1, 1))        (windup ends at the clip)
-    sigma <- max(0, I + proportional * scale * e)
+    sigma <- max(0, I + proportional * scale * min(e, largest))
 
-in units of the reward's `scale`. This is the augmented Lagrangian
+in units of the reward's `scale`. Where a free policy breaks a bound many times over, a limit on the
+violation that is answered at once keeps the first prices from driving the policy to where nothing
+is to be gained and nothing to be learned. Without it, this is the augmented Lagrangian
 
     L(policy) = J - sum_j b_j scale / (2 proportional) max(0, I_j / scale + proportional e_j)^2
 
@@ -20,6 +22,7 @@ helps enters with much, one that would swing to the other side with little. With
 acts on the last policy, through a running mean where densities are noisy.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -73,12 +76,14 @@ class Pi:
         integral: how fast a lasting violation raises the price, in the same units per round.
         averaging: control the mixture of all policies, and answer with it; otherwise the last.
         smoothing: without averaging, the share of the past in the running mean that is acted on.
+        largest: relative violation that is answered at once; what is above is left to the integral.
     """
 
     proportional: float = 1.0
     integral: float = 0.1
     averaging: bool = True
     smoothing: float = 0.0
+    largest: float = math.inf
 
     def __post_init__(self):
         if not self.proportional > 0:
@@ -89,14 +94,17 @@ class Pi:
             raise ValueError(f"integral must be positive; got {self.integral}.")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must lie in [0, 1); got {self.smoothing}.")
+        if not self.largest > 0:
+            raise ValueError(f"largest must be positive; got {self.largest}.")
 
     @property
     def compiles(self) -> bool:
         """Without averaging, whose line search belongs to the host."""
         return not self.averaging
 
-    def init(self, bounds: Bounds, start: Column, reward_scale: float) -> PiState:
+    def init(self, bounds: Bounds, start: Column, reward_scale: float, length: float) -> PiState:
         """Start from the policy that explored and empty integrals."""
+        del length
         nothing = Multipliers.zeros(len(bounds))
         return PiState(
             nothing, self._price(nothing, bounds, start, reward_scale), start, reward_scale
@@ -121,8 +129,8 @@ class Pi:
         error = relative_violation(bounds, seen)
         gain = self.proportional * reward_scale
         return Multipliers(
-            (integral.lower + gain * error.lower).clip(0.0),
-            (integral.upper + gain * error.upper).clip(0.0),
+            (integral.lower + gain * error.lower.clip(max=self.largest)).clip(0.0),
+            (integral.upper + gain * error.upper.clip(max=self.largest)).clip(0.0),
         )
 
     def _smooth(self, state: PiState, seen: Column) -> Column:

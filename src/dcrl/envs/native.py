@@ -7,6 +7,7 @@ elsewhere; a world describes one copy.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from jax import Array as JaxArray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
@@ -72,3 +73,8 @@ class Env(Protocol):
     def step(self, key: PRNGKeyArray, state: Any, action: Any) -> Outcome:
         """Do an action, in the world's units."""
         ...
+
+
+def mass(env: Env) -> float:
+    """Return the total weight of the steps of a whole episode, `sum_t gamma^t`."""
+    return float((env.discount ** np.arange(env.horizon)).sum())

@@ -8,6 +8,7 @@ the bonus of the present multipliers is added as they are read. A deterministic 
 an optimum that randomises; a mixture of several can.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -109,6 +110,7 @@ class DDPG:
         hidden: widths of the actor's layers.
         hidden_critic: widths of the critic's.
         learning_rate: of Adam, for both.
+        cool: rounds after which the learning rate has halved, falling as `1 / (1 + rounds / cool)`.
         batch: transitions per update.
         capacity: of the replay.
         warm_up: steps stored before the first update.
@@ -126,6 +128,7 @@ class DDPG:
     hidden: Sequence[int] = (32, 32)
     hidden_critic: Sequence[int] = (32, 32, 32)
     learning_rate: float = 1e-3
+    cool: float = math.inf
     batch: int = 128
     capacity: int = 100_000
     warm_up: int = 1024
@@ -209,8 +212,9 @@ class DDPG:
         )
 
     def actor(self, state: DDPGState) -> Steering:
-        """Return what acts, without noise."""
-        return Steering(state.nets.actor, state.seen)
+        """Return what acts, without noise: where the slow network is a mean, it is steadier."""
+        nets = state.slow if self.smoothing > 0 else state.nets
+        return Steering(nets.actor, state.seen)
 
     def act(
         self, actor: Steering, key: PRNGKeyArray, observation: Float[JaxArray, "n o"]
@@ -253,9 +257,11 @@ class DDPG:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.flatten(
-            optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.learning_rate))
-        )
+        def rate(step: Any) -> Any:
+            rounds = step / (self.updates * self.explorers)
+            return self.learning_rate / (1 + rounds / self.cool)
+
+        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate)))
 
     def _explore(self, state: DDPGState, env: Env, bonus: Bonus, chances: Chances) -> DDPGState:
         """Let every explorer do one noisy step, and store it."""
