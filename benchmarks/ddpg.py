@@ -261,6 +261,35 @@ def main(peer: str, repeats: int, blocks: int, updates: int) -> None:
             f"{name:>20}: {rate[name]:8.0f} updates/s (x {row['times_peer']:.1f} of SBX); {apart}"
         )
     keep("ddpg_speed", rows)
+    table(rows)
+
+
+TITLES = {
+    "peer": "SBX, one seed",
+    "one": "dcrl, one seed",
+    "ten_in_one_program": "dcrl, ten seeds in one program",
+    "ten_in_two_programs": "dcrl, ten seeds in two programs",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    """Keep what the documents show."""
+    from measure import keep_table
+
+    sides = {row["side"]: row for row in rows}
+    keep_table(
+        "ddpg_speed",
+        ["", "updates/s, of all seeds", "times SBX", "seconds to compile"],
+        [
+            [
+                title,
+                f"{sides[name]['updates_per_second']:,.0f}",
+                f"{sides[name]['times_peer']:.1f}",
+                f"{sides[name]['compile_seconds']:.1f}",
+            ]
+            for name, title in TITLES.items()
+        ],
+    )
 
 
 if __name__ == "__main__":

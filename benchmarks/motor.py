@@ -43,7 +43,7 @@ from dcrl.dual.column import Column
 from dcrl.envs.motor import GRID, Motor
 from dcrl.gauge import bind_features
 from dcrl.presets import build_native, native_settings
-from measure import interleaved, keep, median
+from measure import interleaved, keep, keep_table, median
 
 PYTHON_STEPS = 2000
 CHECKED_STEPS = 200
@@ -286,6 +286,27 @@ def main(rounds: int = training.CHUNK, repeats: int = 5) -> None:
         )
     rows.append({"what": "seconds", **seconds})
     keep("motor_speed", rows)
+    table(rows)
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    """Keep what the documents show."""
+    sides = {row["side"]: row for row in rows if row["what"] == "speed"}
+    lines = [["plain loop", f"{sides['python']['steps_per_second']:,.0f}", "1", "", "", ""]]
+    for name in ("hats", "kernels"):
+        row = sides[name]
+        lines.append(
+            [
+                f"dcrl, density by {name}",
+                f"{row['steps_per_second_one_seed']:,.0f}",
+                f"{row['times_python_one_seed']:.0f}",
+                f"{row['steps_per_second_two_seeds']:,.0f}",
+                f"{row['times_python_two_seeds']:.0f}",
+                f"{row['compile_seconds']:.1f}",
+            ]
+        )
+    head = ["", "steps/s, one seed", "times", "two seeds", "times", "seconds to compile"]
+    keep_table("motor_speed", head, lines)
 
 
 if __name__ == "__main__":
