@@ -23,7 +23,7 @@ from safetensors.numpy import load_file, save
 from dcrl.evaluation import Evaluation, evaluate_mixture
 from dcrl.presets import NativeSettings, build_native, make_env
 from dcrl.referees import referee
-from dcrl.run import commit, create, variant, write
+from dcrl.run import commit, create, finite, variant, write
 from dcrl.training import Progress, Trained, train
 
 if TYPE_CHECKING:
@@ -264,15 +264,8 @@ def _metrics(env: "Env", everyone: Sequence[Progress]) -> bytes:
                     "largest_multiplier": float(np.abs(row.net[k]).max(initial=0.0)),
                     **{name: float(x[k]) for name, x in row.info._asdict().items()},
                 }
-                text.append(json.dumps(_finite(line)))
+                text.append(json.dumps(finite(line)))
     return ("\n".join(text) + "\n").encode()
-
-
-def _finite(line: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows neither infinity nor NaN."""
-    return {
-        name: None if isinstance(x, float) and not np.isfinite(x) else x for name, x in line.items()
-    }
 
 
 def _history(outcome: Sequence[Trained], judged: Sequence[Evaluation]) -> dict[str, Array]:

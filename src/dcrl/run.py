@@ -178,10 +178,10 @@ def execute(
 
 def _log(file: Any, row: "Round") -> None:
     if row.round <= 1000 or row.round % 100 == 0:  # long runs of a small table go on for ever
-        file.write(json.dumps(_finite(row._asdict())) + "\n")
+        file.write(json.dumps(finite(row._asdict())) + "\n")
 
 
-def _finite(data: dict[str, Any]) -> dict[str, Any]:
+def finite(data: dict[str, Any]) -> dict[str, Any]:
     """JSON knows neither infinity nor NaN."""
     return {
         key: None if isinstance(value, float) and not np.isfinite(value) else value
