@@ -563,6 +563,7 @@ def _evaluate(options: Evaluate) -> None:
 
 def _evaluate_native(options: Evaluate, run: "NativeRun") -> None:
     from dcrl.evaluation import evaluate_mixture
+    from dcrl.native_run import verdict
 
     if options.guaranteed and options.interval is None:
         interval = "betting"
@@ -582,16 +583,7 @@ def _evaluate_native(options: Evaluate, run: "NativeRun") -> None:
             interval=interval,
         )
         judged.append(outcome)
-        fresh = {
-            "objective": float(outcome.objective.estimate[0]),
-            "objective_low": float(outcome.objective.low[0]),
-            "objective_high": float(outcome.objective.high[0]),
-            "worst_slack": outcome.worst_slack,
-            "worst_slack_low": outcome.worst_slack_low,
-            "verdict": outcome.verdict,
-            "episodes": outcome.episodes,
-        }
-        rows.append({**old, **fresh})
+        rows.append({**old, **verdict(outcome)})
     print(
         f"{options.vans:,} fresh episodes per seed, {interval} intervals that hold together at "
         f"{options.confidence:g}"

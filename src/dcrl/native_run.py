@@ -150,20 +150,27 @@ def record(
         "seconds": round(trained.seconds, 4),
         "compile_seconds": round(trained.compile_seconds, 4),
         "parameters": trained.parameters,
-        "objective": float(judged.objective.estimate[0]),
         "referee": referee(config.task, config.parameters),
         "optimum_lower": None,
         "optimum_upper": None,
-        "worst_slack": judged.worst_slack,
-        "worst_slack_low": judged.worst_slack_low,
-        "verdict": judged.verdict,
         "violation_in_training": float(np.mean(outside)),
         "commit": commit(),
         "status": "DIVERGED" if trained.ended else "ROUNDS",
+        "seeds_together": len(config.seeds),
+        **verdict(judged),
+    }
+
+
+def verdict(judged: Evaluation) -> dict[str, Any]:
+    """Return the columns of a row that fresh episodes decide."""
+    return {
+        "objective": float(judged.objective.estimate[0]),
         "objective_low": float(judged.objective.low[0]),
         "objective_high": float(judged.objective.high[0]),
+        "worst_slack": judged.worst_slack,
+        "worst_slack_low": judged.worst_slack_low,
+        "verdict": judged.verdict,
         "episodes": judged.episodes,
-        "seeds_together": len(config.seeds),
     }
 
 
